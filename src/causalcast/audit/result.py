@@ -1,0 +1,119 @@
+"""What an audit finds, as plain values: the pipeline makes them, the JSON object and the report show them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+FindingKind: TypeAlias = Literal[
+    "duplicate",
+    "not-broadcast",
+    "altered",
+    "undelivered",
+    "causal-order",
+    "fifo-order",
+    "missing-cause",
+    "unstable",
+    "stable-order",
+    "tag-mismatch",
+    "reused-identifier",
+    "absent-log",
+]
+
+Role: TypeAlias = Literal["message", "cause", "path", "context"]
+"""Why an event is in a picture: it is of the offending message, of its cause, on the path between, or beside."""
+
+
+@dataclass(frozen=True, slots=True)
+class PictureEvent:
+    """One event in a space-time picture; `column` orders events from left to right, consistently with causality."""
+
+    process: str
+    seq: int
+    column: int
+    event: str
+    message: str
+    role: Role
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceTime:
+    """A small excerpt of the traces: processes as lines, their events, and arrows as pairs of `events` indices."""
+
+    processes: tuple[str, ...]
+    events: tuple[PictureEvent, ...]
+    arrows: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One violation. `message` and `cause` are written `origin:counter`; `root` says no other finding explains it."""
+
+    property: str
+    kind: FindingKind
+    process: str | None
+    message: str | None
+    cause: str | None
+    detail: str
+    root: bool = True
+    picture: SpaceTime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """A row that could not be read or breaks the schema: where it stands and why it was set aside."""
+
+    file: str
+    line: int | None
+    reason: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """Count, mean and quantiles of a measured quantity; `unit` is `ms` or `B`. Empty when nothing was measured."""
+
+    unit: str
+    count: int = 0
+    mean: float | None = None
+    p50: float | None = None
+    p90: float | None = None
+    p99: float | None = None
+    maximum: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSummary:
+    """One process's row in the report."""
+
+    process: str
+    events: int
+    broadcasts: int
+    deliveries: int
+    stables: int
+    fate: str
+    """`member`, or what its log and the command line say of it: `crashed`, `left`, `evicted`, `absent`, `joined late`."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditResult:
+    """All that an audit knows when it is done."""
+
+    verdict: Literal["pass", "fail"]
+    events: int
+    processes: tuple[ProcessSummary, ...]
+    messages: int
+    deliveries: int
+    quarantined: int
+    counts: dict[str, int]
+    """Finding kind to number, over all findings, shown or not."""
+    findings: tuple[Finding, ...]
+    """Roots first; at most a bounded sample of each kind, all of them are in the output folder's Parquet."""
+    quarantine: tuple[Quarantined, ...] = ()
+    latency: Distribution = field(default_factory=lambda: Distribution("ms"))
+    stability_delay: Distribution = field(default_factory=lambda: Distribution("ms"))
+    payload_bytes: Distribution = field(default_factory=lambda: Distribution("B"))
+    overhead_bytes: Distribution = field(default_factory=lambda: Distribution("B"))
+    notes: tuple[str, ...] = ()
+    """What the verdict rests on: who was excused and why, which properties the trace says nothing about."""
+    sources: tuple[str, ...] = ()
