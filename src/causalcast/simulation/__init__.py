@@ -1,1 +1,1 @@
-""""""
+"""The simulated host: virtual time, one thread, one seed."""

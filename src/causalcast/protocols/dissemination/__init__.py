@@ -1,1 +1,1 @@
-""""""
+"""How a message reaches everyone."""

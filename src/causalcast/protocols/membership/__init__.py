@@ -1,1 +1,1 @@
-""""""
+"""Who is in the group."""

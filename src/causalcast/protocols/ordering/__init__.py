@@ -1,1 +1,1 @@
-""""""
+"""When a message may be delivered."""

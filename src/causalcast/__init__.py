@@ -1,0 +1,1 @@
+"""Causal broadcast for Python: reliable, tagged, and provable."""
