@@ -122,7 +122,7 @@ def finding_lines(finding: Finding, *, width: int = 100, ascii_only: bool = Fals
     known = [("process", finding.process), ("message", finding.message), ("cause", finding.cause)]
     derived = "" if finding.root else ", explained by a root"
     lines = [
-        f"{finding.kind} ({finding.property}){derived}: {_clip(finding.detail)}",
+        f"{visible(finding.kind)} ({visible(finding.property)}){derived}: {_clip(finding.detail)}",
         *(f"  {label:<8} {_clip(value)}" for label, value in known if value is not None),
     ]
     if ascii_only:
@@ -269,12 +269,12 @@ def _order_processes(processes: Sequence[ProcessSummary]) -> list[ProcessSummary
 def _sentence(result: AuditResult, groups: Sequence[_Group]) -> str:
     total = sum(group.total for group in groups)
     scope = (
-        f"{_plural(result.messages, 'message')}, {_plural(result.deliveries, 'delivery', 'deliveries')}, "
+        f"{_plural(result.messages, 'message')}, {_plural(result.deliveries, 'delivery', 'deliveries')} and "
         f"{_plural(len(result.processes), 'process', 'processes')}"
     )
     if result.verdict == "pass":
         aside = f" {_plural(total, 'finding')} below did not decide against it." if total else ""
-        said = f"Every property this trace promises holds for {scope}.{aside}"
+        said = f"Every property that could be checked holds for {scope}.{aside}"
     else:
         said = f"{_plural(total, 'finding')} of {_plural(len(groups), 'kind')} among {scope}."
     if result.quarantined:
