@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from causalcast.audit import report
 from causalcast.audit.report import (
     MAX_FINDINGS,
     MAX_PROCESSES,
@@ -258,7 +257,7 @@ def test_report_is_never_empty_nor_half_written(tmp_path: Path, monkeypatch: pyt
     def full_disk(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(report.os, "fsync", full_disk)
+    monkeypatch.setattr("os.fsync", full_disk)
     with pytest.raises(OSError, match="No space left"):
         write_report(FAIL, path)
     assert path.read_bytes() == before

@@ -12,6 +12,7 @@ import hashlib
 import os
 from collections import Counter
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -185,7 +186,7 @@ def write_report(result: AuditResult, path: Path) -> None:
 def render_report(result: AuditResult) -> str:
     """Return the page of `write_report`; the same result gives the same page."""
     templates = _environment()
-    source = templates.get_template("report.js").render()
+    script = _asset("report.js")
     groups = _groups(result)
     processes = _order_processes(result.processes)
     return templates.get_template("report.html").render(
@@ -199,16 +200,20 @@ def render_report(result: AuditResult) -> str:
         anchors={p.process: number for number, p in enumerate(processes[:MAX_PROCESSES], 1)},
         quarantine=result.quarantine[:MAX_QUARANTINED],
         listed=MAX_LISTED,
-        style=Markup(templates.get_template("report.css").render() + SVG_STYLE),
-        script=Markup(source),
-        script_hash=base64.b64encode(hashlib.sha256(source.encode()).digest()).decode(),
+        style=Markup(_asset("report.css") + SVG_STYLE),
+        script=Markup(script),
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
+
+
+def _asset(name: str) -> str:
+    return (files("causalcast.audit") / "templates" / name).read_text("utf-8")
 
 
 def _environment() -> Environment:
     templates = Environment(
         loader=PackageLoader("causalcast.audit"),
-        autoescape=lambda name: name is not None and name.endswith(".html"),
+        autoescape=True,
         finalize=_finalize,
         undefined=StrictUndefined,
         trim_blocks=True,
