@@ -1,0 +1,57 @@
+# `make help` lists what there is. Everything is installed in .venv; a stamp in it per set of extras keeps set-up from
+# being repeated until pyproject.toml changes.
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test lint bench docs java clean
+
+VENV := .venv
+BIN := $(VENV)/bin
+
+help: ## Show this help
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.has-audit $(VENV)/.has-java ## Five members over TCP, a control without order, and the audit of both on Spark
+	@$(BIN)/python -m demo
+
+test: lint ## Lint, types, import contracts and all tests
+	$(BIN)/pytest -n 2 --dist loadscope
+
+lint: $(VENV)/.has-dev $(VENV)/.has-java ## Lint, formatting, types and import contracts only
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+bench: $(VENV)/.has-audit $(VENV)/.has-java ## The benchmarks; figures are printed and kept in build/bench/
+	@for bench in benchmarks/bench_*.py; do echo "== $$bench"; $(BIN)/python $$bench || exit 1; done
+
+docs: $(VENV)/.has-docs ## Build the documentation site in site/
+	$(BIN)/mkdocs build --strict --quiet
+	@echo "site/index.html"
+
+java: $(VENV)/.has-audit ## Find or install a Java for Spark
+	@$(BIN)/python scripts/java.py
+
+clean: ## Remove what the targets made, except .venv
+	rm -rf build site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+
+$(VENV)/.has-python:
+	@python=$$(scripts/find_python $(PYTHON)) && echo "Making $(VENV) with $$python ..." && "$$python" -m venv --clear $(VENV)
+	@touch $@
+
+$(VENV)/.has-audit: $(VENV)/.has-python pyproject.toml
+	@$(BIN)/python scripts/install.py audit,speed
+	@touch $@
+
+$(VENV)/.has-dev: $(VENV)/.has-audit pyproject.toml
+	@$(BIN)/python scripts/install.py audit,speed,dev
+	@touch $@
+
+$(VENV)/.has-docs: $(VENV)/.has-python pyproject.toml
+	@$(BIN)/python scripts/install.py docs
+	@touch $@
+
+$(VENV)/.has-java: $(VENV)/.has-audit
+	@$(BIN)/python scripts/java.py
+	@touch $@
