@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from causalcast.model import Dot
     from causalcast.simulation.world import LogEntry
 
-Logs = "Mapping[str, Sequence[LogEntry]]"
-
 
 def pasts(logs: Mapping[str, Sequence[LogEntry]]) -> dict[Dot, set[Dot]]:
     """For each message, every message that happened before it: program order, and delivery before broadcast."""
@@ -24,9 +22,9 @@ def pasts(logs: Mapping[str, Sequence[LogEntry]]) -> dict[Dot, set[Dot]]:
             if entry.kind in {"broadcast", "deliver"}:
                 seen.add(entry.tag.dot)
     closed: dict[Dot, set[Dot]] = {}
-    for dot in direct:
+    for dot, before_it in direct.items():
         past: set[Dot] = set()
-        todo = list(direct[dot])
+        todo = list(before_it)
         while todo:
             before = todo.pop()
             if before not in past:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
+from itertools import pairwise
 from random import Random
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -16,7 +18,9 @@ from causalcast.model import Dot
 from causalcast.protocols import STACKS
 from causalcast.simulation import NS_PER_MS, Constant, Network, Uniform, process_names, simulate
 from causalcast.simulation.queue import TimeQueue
-from causalcast.trace.schema import TraceEvent
+
+if TYPE_CHECKING:
+    from causalcast.trace.schema import TraceEvent
 
 
 class Memory:
@@ -71,7 +75,7 @@ def test_fifo_links_keep_order_and_others_do_not() -> None:
         network = Network(Uniform(1, 50 * NS_PER_MS), fifo=fifo)
         simulate("unordered", nodes=2, messages=200, seed=1, network=network, trace=sink)
         counters = [row.counter or 0 for row in sink.rows if (row.process, row.event) == ("p0", "deliver")]
-        return sum(a > b for a, b in zip(counters, counters[1:], strict=False))
+        return sum(a > b for a, b in pairwise(counters))
 
     assert overtakes(True) == 0
     assert overtakes(False) > 0
@@ -105,7 +109,7 @@ def test_the_time_queue_pops_by_time_then_by_insertion(times: list[int]) -> None
         popped.append(queue.pop())
     assert sorted(popped) == sorted(expected)
     assert popped == sorted(popped, key=lambda item: item[0]) or len(times) > 2
-    assert all(a[1] < b[1] for a, b in zip(popped, popped[1:], strict=False) if a[0] == b[0])
+    assert all(a[1] < b[1] for a, b in pairwise(popped) if a[0] == b[0])
 
 
 def test_the_time_queue_refuses_the_past() -> None:

@@ -8,8 +8,8 @@ message, a vector.
 Theory of operation. A message's dot enters the graph when it arrives (stage *received*) or, before that, when a
 message that depends on it arrives (stage *slot*). While a node waits, its bits name the origins of its undelivered
 predecessors; at zero it is delivered. From then on its bits name the members from whom nothing in its future was
-delivered here yet; delivering a message of a member clears that member's bit in its whole past, as far as it is
-still set. At zero the dot is stable: the application is told, and when it takes that event the node goes.
+delivered here yet; delivering a message of a member clears that member's bit in all of its past. At zero the dot is
+stable: the application is told, and when it takes that event the node goes.
 
 The application's side (`broadcast`, `take`) keeps the context, the dots it has taken that no other taken dot has in
 its past. That side alone makes tags, at the moment of the call.
@@ -26,6 +26,8 @@ Departures from the print:
   then. An idle member sends one by itself, `PHANTOM_DELAY_NS` after it took something it has not yet spoken of.
 * A tag also holds its past as a vector, made once at delivery from the predecessors' vectors and the stable
   frontier; it never travels. It makes comparison one look-up, and lets a tag outlive its node.
+* What a message's past has newly covered is read from its vector and that of its origin's previous message, not by
+  walking back along the edges: each bit of each dot is touched once, however many edges lead there.
 """
 
 from __future__ import annotations
@@ -110,10 +112,13 @@ class TCB:
         self._phantom_timer_set = False
         self._phantoms_sent = 0
         # The middleware's side (algorithm 9).
-        self._graph: dict[RawDot, Node] = {}
+        self._graph: list[dict[int, Node]] = [{} for _ in roster]
+        """For each slot, its dots that are not stable here or whose stable event is not taken."""
         self._delivered = [0] * size
         self._deliveries = 0
         self._stable: list[int] = [0] * size
+        self._heard: list[tuple[int, ...]] = [(0,) * size] * size
+        """For each slot, the past of the latest message or phantom of that member that counts here."""
         self._pending = [0] * size
         self._phantoms: dict[int, Phantom] = {}
 
@@ -138,15 +143,15 @@ class TCB:
         node.index = self._deliveries
         self._deliveries += 1
         self._delivered[slot] = counter
-        graph = self._graph
         pred = []
-        for dot in context:
-            before = graph.get(dot)
-            if before is not None and before.stage != STABLE:
+        for origin, count in context:
+            before_slot = self._slots[origin]
+            if count > self._stable[before_slot]:
+                before = self._graph[before_slot][count]
                 before.succ.append(node)
                 pred.append(before)
         node.pred = pred
-        graph[self._me, counter] = node
+        self._graph[slot][counter] = node
         self._dissemination.broadcast(TaggedMessage(self._me, counter, context, payload))
         if not node.bits:
             self._stabilize([node])
@@ -167,7 +172,7 @@ class TCB:
                 self._phantom_timer_set = True
                 self._port.set_timer(PHANTOM_DELAY_NS, PHANTOM_TIMER)
         elif isinstance(event, Stable):
-            node = self._graph.pop((event.tag.origin, event.tag.counter))
+            node = self._graph[self._slots[event.tag.origin]].pop(event.tag.counter)
             # Breaks the cycles between predecessors and successors, so that memory is freed at once.
             node.pred = ()
             node.succ = []
@@ -194,44 +199,30 @@ class TCB:
             self._receive_phantom(message)
 
     def _receive_message(self, message: TaggedMessage) -> None:
-        origin = message.origin
         counter = message.counter
-        slot = self._check(origin, counter, message.context)
-        delivered = self._delivered
-        if counter <= delivered[slot]:
+        slot, unstable = self._check(message.origin, counter, message.context)
+        delivered = self._delivered[slot]
+        if counter <= delivered:
             return
-        graph = self._graph
-        dot = (origin, counter)
-        node = graph.get(dot)
+        nodes = self._graph[slot]
+        node = nodes.get(counter)
         if node is None:
-            node = graph[dot] = Node(slot, counter, RECEIVED)
+            node = nodes[counter] = Node(slot, counter, RECEIVED)
         elif node.stage == SLOT:
             node.stage = RECEIVED
         else:
             return
 
-        slots = self._slots
         bits = 0
         pred = []
-        for before_dot in message.context:
-            before = graph.get(before_dot)
-            if before is None:
-                before_slot = slots[before_dot[0]]
-                if before_dot[1] <= delivered[before_slot]:
-                    continue
-                before = graph[before_dot] = Node(before_slot, before_dot[1], SLOT)
-            elif before.stage == STABLE:
-                continue
+        for before_slot, before_counter in unstable:
+            before = self._node(before_slot, before_counter)
             before.succ.append(node)
             pred.append(before)
             if before.stage < DELIVERED:
-                bits |= 1 << before.slot
-        if delivered[slot] != counter - 1 and not bits & 1 << slot:
-            previous_dot = (origin, counter - 1)
-            previous = graph.get(previous_dot)
-            if previous is None:
-                previous = graph[previous_dot] = Node(slot, counter - 1, SLOT)
-            previous.succ.append(node)
+                bits |= 1 << before_slot
+        if delivered != counter - 1 and not bits & 1 << slot:
+            self._node(slot, counter - 1).succ.append(node)
             bits |= 1 << slot
         node.pred = pred
         node.context = message.context
@@ -241,35 +232,47 @@ class TCB:
         if not bits:
             self._deliver(node)
 
-    def _check(self, origin: ProcessId, counter: int, context: tuple[RawDot, ...]) -> int:
-        """The slot of `origin`; raises `ProtocolViolationError` on what no correct member sends."""
+    def _node(self, slot: int, counter: int) -> Node:
+        """The node of a dot that is not stable, made as a slot if nothing is here yet."""
+        node = self._graph[slot].get(counter)
+        if node is None:
+            node = self._graph[slot][counter] = Node(slot, counter, SLOT)
+        return node
+
+    def _check(self, origin: ProcessId, counter: int, context: tuple[RawDot, ...]) -> tuple[int, list[tuple[int, int]]]:
+        """The slot of `origin`, and slot and counter of each dot in its context that is not stable here.
+
+        Raises `ProtocolViolationError` on what no correct member sends.
+        """
         slots = self._slots
         slot = slots.get(origin)
         if slot is None:
             raise ProtocolViolationError(f"{origin!r} is not a member of this group")
-        if slot == self._my_slot:
+        me = self._my_slot
+        if slot == me:
             raise ProtocolViolationError(f"a message of {origin!r} came back to {origin!r}: is the name used twice?")
         if counter < 1:
             raise ProtocolViolationError(f"{origin}:{counter} is no dot; counters start at 1")
         seen = 0
+        unstable = []
+        stable = self._stable
         for before_origin, before_counter in context:
-            before_slot = slots.get(before_origin)
-            if before_slot is None:
-                raise ProtocolViolationError(
-                    f"{origin}:{counter} depends on {before_origin!r}, which is not a member of this group"
-                )
-            if seen >> before_slot & 1:
-                raise ProtocolViolationError(f"the context of {origin}:{counter} names {before_origin!r} twice")
-            seen |= 1 << before_slot
+            before = slots.get(before_origin)
             if (
-                before_counter < 1
-                or (before_slot == slot and before_counter != counter - 1)
-                or (before_slot == self._my_slot and before_counter > self._taken[before_slot])
+                before is None
+                or seen >> before & 1
+                or before_counter < 1
+                or (before == slot and before_counter != counter - 1)
+                or (before == me and before_counter > self._taken[me])
             ):
                 raise ProtocolViolationError(
-                    f"{origin}:{counter} depends on {before_origin}:{before_counter}, which cannot be"
+                    f"the context of {origin}:{counter} cannot hold {before_origin}:{before_counter}: "
+                    "no such member, twice, or a dot that cannot precede it"
                 )
-        return slot
+            seen |= 1 << before
+            if before_counter > stable[before]:
+                unstable.append((before, before_counter))
+        return slot, unstable
 
     def _deliver(self, first: Node) -> None:
         """Deliver `first` and all that becomes deliverable with it (algorithm 9 deliver, without recursion)."""
@@ -279,7 +282,8 @@ class TCB:
         for node in ready:
             slot = node.slot
             bit = 1 << slot
-            tag = self._tag(node, names[slot])
+            counts = self._past(slot, node.counter, node.pred)
+            tag = Tag(names[slot], node.counter, node.context, counts, self._roster)
             self._delivered[slot] = node.counter
             self._pending[slot] -= 1
             node.tag = tag
@@ -294,33 +298,30 @@ class TCB:
                     after.bits ^= bit
                     if not after.bits:
                         ready.append(after)
-            self._update_stability(bit, node.pred)
+            self._update_stability(slot, counts)
             if not node.bits:
                 self._stabilize([node])
         if self._phantoms:
             self._apply_phantoms()
 
-    def _tag(self, node: Node, origin: ProcessId) -> Tag:
-        """The tag of a message whose past is delivered: what is stable, its predecessors and their pasts."""
-        vectors = [before.tag.counts for before in node.pred]
-        counts = list(map(max, self._stable, *vectors)) if vectors else list(self._stable)
-        counts[node.slot] = node.counter
-        return Tag(origin, node.counter, node.context, tuple(counts), self._roster)
+    def _past(self, slot: int, counter: int, pred: Sequence[Node]) -> tuple[int, ...]:
+        """The vector of a dot whose past is delivered: what is stable, its predecessors and their pasts, itself."""
+        counts = list(map(max, self._stable, *[before.tag.counts for before in pred])) if pred else self._stable[:]
+        counts[slot] = counter
+        return tuple(counts)
 
-    def _update_stability(self, bit: int, nodes: Sequence[Node]) -> None:
-        """A message of the member of `bit` is in the future of `nodes` and their pasts (algorithm 9, lines 47 to 56).
-
-        Where the bit is clear already, it is clear in everything before too.
-        """
-        stack = list(nodes)
+    def _update_stability(self, slot: int, counts: tuple[int, ...]) -> None:
+        """The member of `slot` has all of `counts` in its past: clear its bit there (algorithm 9, lines 47 to 56)."""
+        bit = 1 << slot
         complete = []
-        while stack:
-            node = stack.pop()
-            if node.bits & bit and node.stage == DELIVERED:
-                node.bits ^= bit
-                if not node.bits:
-                    complete.append(node)
-                stack.extend(node.pred)
+        for nodes, heard, count in zip(self._graph, self._heard[slot], counts, strict=True):
+            for counter in range(heard + 1, count + 1):
+                node = nodes[counter]
+                if node.bits & bit:
+                    node.bits ^= bit
+                    if not node.bits:
+                        complete.append(node)
+        self._heard[slot] = counts
         if complete:
             self._stabilize(complete)
 
@@ -336,7 +337,7 @@ class TCB:
     # ------------------------------------------------------------------ phantoms
 
     def _receive_phantom(self, phantom: Phantom) -> None:
-        slot = self._check(phantom.origin, phantom.counter, phantom.context)
+        slot, _ = self._check(phantom.origin, phantom.counter, phantom.context)
         known = self._phantoms.get(slot)
         if known is None or (known.counter, known.number) < (phantom.counter, phantom.number):
             self._phantoms[slot] = phantom
@@ -344,15 +345,19 @@ class TCB:
 
     def _apply_phantoms(self) -> None:
         """Use every phantom whose time has come, and drop those that a later message has overtaken."""
+        delivered = self._delivered
         for slot, phantom in list(self._phantoms.items()):
-            spoken = self._delivered[slot]
+            spoken = delivered[slot]
             if spoken < phantom.counter - 1:
                 continue
             if spoken == phantom.counter - 1:
-                if any(self._delivered[self._slots[origin]] < counter for origin, counter in phantom.context):
+                dots = [(self._slots[origin], counter) for origin, counter in phantom.context]
+                if any(delivered[before] < counter for before, counter in dots):
                     continue
-                nodes = [self._graph[dot] for dot in phantom.context if dot in self._graph]
-                self._update_stability(1 << slot, nodes)
+                pred = [self._graph[before][counter] for before, counter in dots if counter > self._stable[before]]
+                # An older phantom of the same dot may come again: what was heard since must not be unheard.
+                past = map(max, self._heard[slot], self._past(slot, spoken, pred))
+                self._update_stability(slot, tuple(past))
             del self._phantoms[slot]
 
     # ------------------------------------------------------------------ what the host and the laboratory ask
@@ -369,13 +374,14 @@ class TCB:
     @property
     def graph_size(self) -> int:
         """Nodes in the graph, slots included."""
-        return len(self._graph)
+        return sum(map(len, self._graph))
 
     def describe(self) -> list[str]:
         """The graph as lines `dot stage bits`, in order of dot; bits in roster order from the left (figure 24)."""
         names = self._roster.names
         lines = []
-        for node in sorted(self._graph.values(), key=lambda node: (node.slot, node.counter)):
+        nodes = [node for counters in self._graph for _, node in sorted(counters.items())]
+        for node in nodes:
             bits = "".join("1" if node.bits >> slot & 1 else "0" for slot in range(len(names)))
             lines.append(f"{names[node.slot]}:{node.counter} {STAGE_NAMES[node.stage]} {bits}")
         return lines
