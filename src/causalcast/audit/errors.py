@@ -1,0 +1,21 @@
+"""What can stop an audit before there is a verdict. Each error is one line that a person can act on."""
+
+from __future__ import annotations
+
+
+class AuditError(Exception):
+    """Base of the errors below; `exit_code` is what the command line ends with."""
+
+    exit_code = 2
+
+
+class InputUnusable(AuditError):  # noqa: N818
+    """There is nothing to judge: no such file, nothing readable in it, or no usable row."""
+
+    exit_code = 2
+
+
+class EnvironmentUnusable(AuditError):  # noqa: N818
+    """Spark cannot run here: no suitable Java, or PySpark is not installed."""
+
+    exit_code = 3
