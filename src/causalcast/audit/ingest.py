@@ -1,0 +1,355 @@
+"""Reading traces: JSON lines and Parquet, files and folders, with every bad row set aside and accounted for.
+
+A row is usable when it has a process, a sequence number from 1, a known event, and what that event needs. What is
+not usable is *quarantined*: counted, kept with file, line and reason, and never judged. The rules are Spark
+expressions in one place (`reason`), so that all formats are read alike.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Final
+from urllib.parse import unquote, urlparse
+
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program gives it
+from pyspark.sql import types as T  # noqa: N812
+
+from causalcast.audit.errors import InputUnusable
+from causalcast.audit.events import EVENT_CODES
+from causalcast.audit.result import Quarantined
+from causalcast.trace.schema import EVENTS, MESSAGE_EVENTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+JSON_SUFFIXES: Final = (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".ndjson.gz", ".json.gz")
+PARQUET_SUFFIXES: Final = (".parquet", ".pq")
+MAX_QUARANTINED: Final = 1000
+"""Quarantined rows that are kept with their text; their number is always exact."""
+MAX_TEXT: Final = 2000
+
+_NUMBERS: Final = ("seq", "counter", "time_ns", "payload_bytes", "overhead_bytes")
+_WORDS: Final = ("process", "event", "origin", "topic", "peer")
+_CORRUPT: Final = "_corrupt"
+_SCHEMA: Final = T.StructType(
+    [T.StructField(name, T.StringType()) for name in _WORDS]
+    + [T.StructField(name, T.LongType()) for name in _NUMBERS]
+    + [
+        T.StructField("context", T.ArrayType(T.ArrayType(T.StringType()))),
+        T.StructField(_CORRUPT, T.StringType()),
+    ]
+)
+_JSON_OPTIONS: Final = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": _CORRUPT,
+    "allowSingleQuotes": "false",
+    "encoding": "UTF-8",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The files to read, by format, and their size in bytes where it is known."""
+
+    json: tuple[str, ...]
+    parquet: tuple[str, ...]
+    size: int
+
+
+def find_inputs(sources: Sequence[str | Path]) -> Inputs:
+    """List the trace files of `sources`: files, folders (searched to any depth), or URIs that Spark can read.
+
+    Names that begin with a dot or an underscore or end in `.tmp` are skipped: writers use them for files that are
+    not finished.
+
+    Raises:
+        InputUnusable: a source does not exist or cannot be listed, or there is no trace file in it.
+    """
+    if not sources:
+        raise InputUnusable("no trace given: name at least one file or folder")
+    lines: list[str] = []
+    parquet: list[str] = []
+    size = 0
+    for source in sources:
+        text = str(source)
+        if "://" in text:
+            (parquet if text.endswith(PARQUET_SUFFIXES) else lines).append(text)
+            continue
+        for path in _files(Path(text)):
+            (parquet if path.name.endswith(PARQUET_SUFFIXES) else lines).append(str(path.resolve()))
+            size += path.stat().st_size
+    return Inputs(tuple(dict.fromkeys(lines)), tuple(dict.fromkeys(parquet)), size)
+
+
+def _files(source: Path) -> list[Path]:
+    try:
+        if source.is_file():
+            with source.open("rb"):
+                return [source]
+        if not source.is_dir():
+            raise InputUnusable(f"{source}: no such file or folder")
+        found = [
+            path
+            for path in sorted(source.rglob("*"))
+            if path.name.endswith(JSON_SUFFIXES + PARQUET_SUFFIXES)
+            and not any(_unfinished(part) for part in path.relative_to(source).parts)
+            and path.is_file()
+        ]
+    except OSError as error:
+        raise InputUnusable(f"{source}: cannot be read: {error.strerror or error}") from error
+    if not found:
+        raise InputUnusable(f"{source}: no trace file in this folder (looked for *.jsonl, *.ndjson, *.json, *.parquet)")
+    return found
+
+
+def _unfinished(name: str) -> bool:
+    return name.startswith((".", "_")) or name.endswith(".tmp")
+
+
+def read(session: SparkSession, inputs: Inputs) -> DataFrame:
+    """Return all rows of the inputs in one shape, with `file` and, where a row is bad, `reason`.
+
+    Raises:
+        InputUnusable: a file is not what its name says.
+    """
+    parts = []
+    if inputs.json:
+        frame = session.read.schema(_SCHEMA).options(**_JSON_OPTIONS).json(list(inputs.json))
+        parts.append(frame.withColumn("file", F.col("_metadata.file_path")))
+    if inputs.parquet:
+        parts.append(_read_parquet(session, inputs.parquet))
+    frame = parts[0]
+    for part in parts[1:]:
+        frame = frame.unionByName(part)
+    return frame.withColumn("reason", reason())
+
+
+def _read_parquet(session: SparkSession, paths: Sequence[str]) -> DataFrame:
+    try:
+        frame = session.read.option("mergeSchema", "true" if len(paths) > 1 else "false").parquet(*paths)
+    except PySparkException as error:
+        raise InputUnusable(f"{_named(paths)}: not readable as Parquet: {first_line(error)}") from error
+    columns = [
+        F.expr(f"try_cast(`{field.name}` as {field.dataType.simpleString()})").alias(field.name)
+        if field.name in frame.columns
+        else F.lit(None).cast(field.dataType).alias(field.name)
+        for field in _SCHEMA
+        if field.name not in ("context", _CORRUPT)
+    ]
+    context = _parquet_context(frame)
+    corrupt = F.lit(None).cast("string").alias(_CORRUPT)
+    return frame.select(*columns, context, corrupt, F.col("_metadata.file_path").alias("file"))
+
+
+def _parquet_context(frame: DataFrame) -> Column:
+    """Return the tags as lists of two strings, whether the file has them as pairs or as structs."""
+    wanted = _SCHEMA["context"].dataType
+    if "context" not in frame.columns:
+        return F.lit(None).cast(wanted).alias("context")
+    given = frame.schema["context"].dataType
+    if isinstance(given, T.ArrayType) and isinstance(given.elementType, T.StructType):
+        fields = given.elementType.names
+        pairs = F.transform("context", lambda dot: F.array(*[dot.getField(name).cast("string") for name in fields]))
+        return pairs.alias("context")
+    if isinstance(given, T.StringType):
+        return F.from_json("context", wanted).alias("context")
+    return F.col("context").cast(wanted).alias("context")
+
+
+def reason() -> Column:
+    """Return why a row cannot be used, null where it can."""
+    event = F.col("event")
+    about_message = event.isin(*sorted(MESSAGE_EVENTS))
+    dot_wrong = F.exists(
+        "context",
+        lambda dot: F.coalesce(
+            (F.size(dot) != 2)
+            | F.element_at(dot, 1).isNull()
+            | (F.length(F.element_at(dot, 1)) == 0)
+            | F.coalesce(F.element_at(dot, 2).try_cast("bigint") < 1, F.lit(True)),
+            F.lit(True),
+        ),
+    )
+    return F.coalesce(
+        F.when(F.col(_CORRUPT).isNotNull(), "not a JSON object, or a field of it has the wrong type"),
+        F.when(F.coalesce(F.length("process"), F.lit(0)) == 0, "no process"),
+        F.when(event.isNull(), "no event"),
+        F.when(~event.isin(*sorted(EVENTS)), F.concat(F.lit("unknown event "), event)),
+        F.when(F.coalesce(F.col("seq"), F.lit(0)) < 1, "seq is absent or below 1"),
+        F.when(
+            about_message,
+            F.coalesce(
+                F.when(F.coalesce(F.length("origin"), F.lit(0)) == 0, "no origin"),
+                F.when(F.coalesce(F.col("counter"), F.lit(0)) < 1, "counter is absent or below 1"),
+            ),
+        ),
+        F.when((event == "evict") & F.col("peer").isNull(), "evict names no peer"),
+        F.when(F.col("payload_bytes") < 0, "payload_bytes is negative"),
+        F.when(F.col("overhead_bytes") < 0, "overhead_bytes is negative"),
+        F.when(F.col("context").isNotNull() & dot_wrong, "context is not a list of [origin, counter]"),
+    )
+
+
+def usable(frame: DataFrame) -> DataFrame:
+    """Return the usable rows, the event as a small integer and only the columns that the stages need."""
+    codes = F.create_map(*[F.lit(x) for pair in EVENT_CODES.items() for x in (pair[0], pair[1])])
+    return frame.where(F.col("reason").isNull()).select(
+        "process",
+        "seq",
+        codes[F.col("event")].cast("byte").alias("event"),
+        "origin",
+        "counter",
+        F.when(F.col("topic") != "", F.col("topic")).alias("topic"),
+        F.when(F.col("event").isin("evict", "crash"), F.col("peer")).alias("peer"),
+        "time_ns",
+        "payload_bytes",
+        "overhead_bytes",
+        F.when(F.col("event") == "broadcast", F.col("context")).alias("context"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class BadRows:
+    """The quarantine: a bounded sample of the rows, all their reasons, and the processes whose logs they touch."""
+
+    count: int
+    rows: tuple[Quarantined, ...]
+    per_file: tuple[tuple[str, str, int], ...]
+    """File, reason, number of rows."""
+    processes: frozenset[str]
+    """Named by the rows themselves."""
+    unnamed: tuple[tuple[str, int], ...]
+    """Files with rows that name no process, and how many."""
+
+
+NO_BAD_ROWS: Final = BadRows(0, (), (), frozenset(), ())
+
+
+def collect_bad_rows(session: SparkSession, inputs: Inputs, frame: DataFrame) -> BadRows:
+    """Read the bad rows again, with their text and line; costs a pass over the files that have any."""
+    bad = frame.where(F.col("reason").isNotNull())
+    summary = bad.groupBy("file", "reason").count().orderBy("file", "reason").collect()
+    files = {row["file"] for row in summary}
+    count = sum(row["count"] for row in summary)
+    names = [row["process"] for row in bad.select("process").where("process <> ''").distinct().limit(10_000).collect()]
+    unnamed = bad.where(F.coalesce(F.length("process"), F.lit(0)) == 0).groupBy("file").count().collect()
+    json_files = [path for path in inputs.json if _uri_path(path) in {_uri_path(file) for file in files}]
+    rows: list[Quarantined] = []
+    if json_files:
+        rows.extend(_json_rows(session, json_files))
+    rows.extend(_parquet_rows(bad, set(json_files)))
+    return BadRows(
+        count=count,
+        rows=tuple(rows[:MAX_QUARANTINED]),
+        per_file=tuple((_uri_path(row["file"]), row["reason"], row["count"]) for row in summary),
+        processes=frozenset(names),
+        unnamed=tuple(sorted((_uri_path(row["file"]), row["count"]) for row in unnamed)),
+    )
+
+
+def _json_rows(session: SparkSession, files: Sequence[str]) -> list[Quarantined]:
+    text = session.read.text(list(files)).select("value", F.col("_metadata.file_path").alias("file"))
+    parsed = text.where(F.length(F.trim("value")) > 0).select(
+        "value", "file", F.from_json("value", _SCHEMA, _JSON_OPTIONS).alias("row")
+    )
+    rows = parsed.select("value", "file", "row.*").withColumn("reason", reason())
+    bad = rows.where(F.col("reason").isNotNull()).select("file", "reason", "value").limit(MAX_QUARANTINED).collect()
+    reasons = {(_uri_path(row["file"]), row["value"]): row["reason"] for row in bad}
+    found: list[Quarantined] = []
+    for file in files:
+        wanted = {value: why for (path, value), why in reasons.items() if path == _uri_path(file)}
+        found.extend(_locate_lines(file, wanted))
+    return found
+
+
+def _locate_lines(file: str, wanted: dict[str, str]) -> Iterable[Quarantined]:
+    """Find the line numbers of bad lines by their text; a file that is not local keeps them without."""
+    path = Path(_uri_path(file))
+    if not path.is_file():
+        return [Quarantined(file, None, why, text[:MAX_TEXT]) for text, why in wanted.items()]
+    found: list[Quarantined] = []
+    with _open_text(path) as lines:
+        for number, line in enumerate(lines, start=1):
+            text = line.rstrip("\r\n")
+            why = wanted.get(text)
+            if why is not None:
+                found.append(Quarantined(str(path), number, why, text[:MAX_TEXT]))
+                if len(found) == MAX_QUARANTINED:
+                    break
+    return found
+
+
+def _open_text(path: Path) -> IO[str]:
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8", errors="replace", newline="\n")
+    return path.open(encoding="utf-8", errors="replace", newline="\n")
+
+
+def _parquet_rows(bad: DataFrame, json_files: set[str]) -> list[Quarantined]:
+    paths = {_uri_path(path) for path in json_files}
+    shown = F.to_json(F.struct(*_WORDS, *_NUMBERS, "context"))
+    rows = bad.where(F.col("file").rlike(r"\.(parquet|pq)$")).select("file", "reason", shown.alias("text"))
+    return [
+        Quarantined(_uri_path(row["file"]), None, row["reason"], row["text"][:MAX_TEXT])
+        for row in rows.limit(MAX_QUARANTINED).collect()
+        if _uri_path(row["file"]) not in paths
+    ]
+
+
+def _uri_path(file: str) -> str:
+    """Return the path of a `file:` URI as Spark writes them, anything else unchanged."""
+    if file.startswith("file:"):
+        return unquote(urlparse(file).path)
+    return file
+
+
+def processes_of(frame: DataFrame, files: Iterable[str]) -> frozenset[str]:
+    """Return the processes with usable rows in `files`."""
+    wanted = set(files)
+    rows = frame.where(F.col("reason").isNull()).select("process", "file").distinct().collect()
+    return frozenset(row["process"] for row in rows if _uri_path(row["file"]) in wanted)
+
+
+def first_places(frame: DataFrame, processes: Sequence[str]) -> dict[str, str]:
+    """Return where each name first stands in the traces, as `file:line` (Parquet: the file), as process or origin."""
+    usable_rows = frame.where(F.col("reason").isNull())
+    named = usable_rows.select(F.explode(F.array("process", "origin")).alias("name"), "file")
+    rows = named.where(F.col("name").isin(*processes)).groupBy("name").agg(F.min("file").alias("file")).collect()
+    found = {}
+    for row in rows:
+        path = _uri_path(row["file"])
+        line = None if path.endswith(PARQUET_SUFFIXES) else _line_naming(Path(path), row["name"])
+        found[row["name"]] = path if line is None else f"{path}:{line}"
+    return found
+
+
+def _line_naming(path: Path, name: str) -> int | None:
+    if not path.is_file():
+        return None
+    with _open_text(path) as lines:
+        for number, line in enumerate(lines, start=1):
+            if name not in line:
+                continue
+            try:
+                row = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(row, dict) and name in (row.get("process"), row.get("origin")):
+                return number
+    return None
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message: what Spark says after it is of no use to a person."""
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__
+
+
+def _named(paths: Sequence[str]) -> str:
+    return paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
