@@ -1,0 +1,454 @@
+"""The messages of a trace and what happens before what, put together from the indices of all logs.
+
+A message is in the *universe* of its topic when its broadcast is logged, or when others saw it and its sender's
+log is absent or has lost that row. A message that others saw and whose sender's log is whole was never
+broadcast: it is a phantom and orders nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from causalcast.audit.closure import close
+from causalcast.audit.events import NO_VALUE, SUBSCRIBE
+from causalcast.audit.members import Member, find_members
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from causalcast.audit.logs import LogIndex, TopicIndex
+    from causalcast.audit.result import FindingKind
+
+    Ints = NDArray[np.int64]
+    Bools = NDArray[np.bool_]
+
+NEVER: Final = 2**31 - 1
+MAX_GAPS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class LogFinding:
+    """A finding about the logs themselves; `number` is the message's number when one is meant."""
+
+    kind: FindingKind
+    process: str | None
+    origin: str | None
+    number: int | None
+    topic: str
+    detail: str
+    root: bool = True
+    weight: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TopicClock:
+    """The universe of one topic: `m` messages of `a` origins, sorted by origin and number.
+
+    Message `i` of origin `a` is row `starts[a] + i`; its *rank* is `i + 1`. `past[a, m]` is how many of `a`'s
+    messages happen before message `m`.
+    """
+
+    topic: str
+    origins: tuple[str, ...]
+    starts: Ints
+    owner: NDArray[np.int32]
+    counters: Ints
+    past: NDArray[np.int32]
+    logged: Bools
+    """Whether the message's own broadcast row is there."""
+    seq: Ints
+    """The row of its broadcast in its sender's log; 0 where `logged` is false."""
+    time: Ints
+    payload: Ints
+    overhead: Ints
+    in_doubt: Bools
+    """Whether rows that may add to the message's past are missing."""
+    owed: Bools
+    """Whether agreement is owed on the message at all: its sender lived, or somebody else delivered it."""
+    stability: bool
+    """Whether any process reports stability in this topic."""
+    stability_owed: bool
+    """Whether every message must become stable: nobody stopped for good while still a member."""
+
+    @property
+    def messages(self) -> int:
+        """How many messages the topic has."""
+        return int(self.counters.size)
+
+    def name(self, message: int) -> str:
+        """Return `origin:counter` of a message."""
+        return f"{self.origins[self.owner[message]]}:{self.counters[message]}"
+
+    def block(self, origin: int) -> slice:
+        """Return the rows of one origin's messages."""
+        return slice(int(self.starts[origin]), int(self.starts[origin + 1]))
+
+    def locate(self, names: Sequence[str], origin: Ints, counter: Ints) -> Ints:
+        """Return the row of each message, -1 where it is not in the universe; `origin` are indices of `names`."""
+        places = {name: i for i, name in enumerate(self.origins)}
+        code = np.array([places.get(name, -1) for name in names] + [-1], dtype=np.int64)[origin]
+        rows = np.full(code.size, -1, dtype=np.int64)
+        first = self.counters[np.minimum(self.starts[:-1], max(self.messages - 1, 0))]
+        size = np.diff(self.starts)
+        last = self.counters[np.maximum(self.starts[1:] - 1, 0)] if self.messages else first
+        dense = (size > 0) & (last - first + 1 == size)
+        known = code >= 0
+        easy = known & dense[code]
+        inside = counter - first[code]
+        easy &= (inside >= 0) & (inside < size[code])
+        rows[easy] = (self.starts[code] + inside)[easy]
+        for a in np.unique(code[known & ~dense[code]]).tolist():
+            mine = np.flatnonzero(code == a)
+            numbers = self.counters[self.block(a)]
+            at = np.minimum(np.searchsorted(numbers, counter[mine]), numbers.size - 1)
+            hit = numbers[at] == counter[mine]
+            rows[mine[hit]] = self.starts[a] + at[hit]
+        return rows
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """All that a replay needs to know of the other logs."""
+
+    topics: dict[str, TopicClock]
+    members: dict[str, Member]
+    subscriptions: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The clock and what its making brought to light."""
+
+    clock: Clock
+    findings: list[LogFinding]
+    absent: tuple[str, ...]
+    """Origins without a log."""
+
+
+def build_clock(logs: Sequence[LogIndex], crashed: Collection[str] = (), doubtful: Collection[str] = ()) -> Known:
+    """Order the messages of all `logs`.
+
+    Args:
+        logs: one index per process.
+        crashed: processes that the user says crashed.
+        doubtful: processes some of whose rows were set aside, or may have been.
+    """
+    logs = sorted(logs, key=lambda log: log.process)
+    members = find_members(logs, crashed, doubtful)
+    findings = [finding for log in logs for finding in _log_findings(log)]
+    subscriptions = any(mark.event == SUBSCRIBE for log in logs for mark in log.marks)
+    names = sorted({topic for log in logs for topic in log.topics})
+    elsewhere = _numbers_across_topics(logs)
+    topics = {}
+    for topic in names:
+        clock, found = _TopicBuilder(topic, logs, members, elsewhere).build()
+        topics[topic] = clock
+        findings.extend(found)
+    absent = tuple(sorted({f.process for f in findings if f.process is not None and f.process not in members}))
+    return Known(Clock(topics, members, subscriptions), findings, absent)
+
+
+def _log_findings(log: LogIndex) -> Iterator[LogFinding]:
+    if log.missing:
+        shown = ", ".join(f"{a}" if a == b else f"{a} to {b}" for a, b in log.missing[:5])
+        more = "" if len(log.missing) <= 5 else f" and {len(log.missing) - 5} more ranges"
+        detail = f"rows {shown}{more} of its log are missing ({log.missing_rows} in all)"
+        yield LogFinding("absent-log", log.process, None, None, "", detail)
+    if log.conflicts:
+        shown = ", ".join(str(seq) for seq in log.conflicts[:5])
+        detail = f"two different rows claim to be number {shown}: two logs were written under one name"
+        yield LogFinding("reused-identifier", log.process, None, None, "", detail)
+    for topic, index in log.topics.items():
+        for number in index.reused.tolist():
+            detail = "its sender broadcast two messages under this number"
+            yield LogFinding("reused-identifier", log.process, log.process, number, topic, detail)
+        foreign = zip(index.foreign_origin.tolist(), index.foreign_counter.tolist(), strict=True)
+        for origin, number in foreign:
+            name = log.names[origin]
+            detail = f"{log.process} broadcast under the name of {name}"
+            yield LogFinding("reused-identifier", log.process, name, number, topic, detail)
+
+
+def _numbers_across_topics(logs: Sequence[LogIndex]) -> dict[str, dict[str, Ints]]:
+    """Return, for origins that number their messages across topics, the numbers that each topic has."""
+    found = {}
+    for log in logs:
+        parts = {topic: index.counter for topic, index in log.topics.items() if index.counter.size}
+        if len(parts) < 2:
+            continue
+        together = np.concatenate(list(parts.values()))
+        if np.unique(together).size == together.size:
+            found[log.process] = parts
+    return found
+
+
+class _TopicBuilder:
+    """Builds one topic's clock; its methods run in the order of their definition."""
+
+    def __init__(
+        self,
+        topic: str,
+        logs: Sequence[LogIndex],
+        members: dict[str, Member],
+        elsewhere: dict[str, dict[str, Ints]],
+    ) -> None:
+        self.topic = topic
+        self.logs = [log for log in logs if topic in log.topics]
+        self.index: dict[str, TopicIndex] = {log.process: log.topics[topic] for log in self.logs}
+        self.members = members
+        self.elsewhere = elsewhere
+        self.findings: list[LogFinding] = []
+
+    def build(self) -> tuple[TopicClock, list[LogFinding]]:
+        seen = self._seen_numbers()
+        foreign = self._foreign_numbers()
+        origins, counters, logged, seq = [], [], [], []
+        for origin in sorted(seen.keys() | {p for p, i in self.index.items() if i.counter.size} | foreign.keys()):
+            own = self.index.get(origin)
+            sent, rows = self._in_order(origin, own)
+            others = np.setdiff1d(seen.get(origin, _NONE), sent, assume_unique=True)
+            lost = np.union1d(self._lost(origin, sent, others), foreign.get(origin, _NONE))
+            lost = np.setdiff1d(lost, sent, assume_unique=True)
+            numbers = np.concatenate((sent, lost))
+            if numbers.size == 0:
+                continue
+            order = np.argsort(numbers, kind="stable")
+            origins.append(origin)
+            counters.append(numbers[order])
+            logged.append((np.arange(numbers.size) < sent.size)[order])
+            seq.append(np.concatenate((rows, np.zeros(lost.size, dtype=np.int64)))[order])
+            self._report_lost(origin, own, sent, lost, foreign.get(origin, _NONE))
+        return self._assemble(tuple(origins), counters, logged, seq), self.findings
+
+    def _seen_numbers(self) -> dict[str, Ints]:
+        """Return, per origin, the numbers that any process delivered or reported stable."""
+        ranges: dict[str, list[tuple[Ints, Ints]]] = {}
+        for log in self.logs:
+            index = self.index[log.process]
+            for code in np.unique(index.runs_origin).tolist():
+                mine = index.runs_origin == code
+                ranges.setdefault(log.names[code], []).append((index.runs_first[mine], index.runs_last[mine]))
+        return {origin: _expand(parts) for origin, parts in ranges.items()}
+
+    def _foreign_numbers(self) -> dict[str, Ints]:
+        found: dict[str, list[int]] = {}
+        for log in self.logs:
+            index = self.index[log.process]
+            for code, number in zip(index.foreign_origin.tolist(), index.foreign_counter.tolist(), strict=True):
+                found.setdefault(log.names[code], []).append(number)
+        return {origin: np.unique(np.array(numbers, dtype=np.int64)) for origin, numbers in found.items()}
+
+    def _in_order(self, origin: str, own: TopicIndex | None) -> tuple[Ints, Ints]:
+        """Return the numbers and rows of an origin's own broadcasts, without those that step back."""
+        if own is None or own.counter.size == 0:
+            return _NONE, _NONE
+        rising = own.counter >= np.maximum.accumulate(own.counter)
+        if not rising.all():
+            detail = f"{int((~rising).sum())} of its broadcasts stand in its log against the order of their numbers"
+            self.findings.append(
+                LogFinding("absent-log", origin, origin, int(own.counter[~rising][0]), self.topic, detail)
+            )
+        return own.counter[rising], own.seq[rising]
+
+    def _lost(self, origin: str, sent: Ints, others: Ints) -> Ints:
+        """Of the numbers that only others saw, return those whose broadcast was lost rather than never made."""
+        if others.size == 0:
+            return others
+        for topic, numbers in self.elsewhere.get(origin, {}).items():
+            if topic != self.topic:
+                others = np.setdiff1d(others, numbers, assume_unique=True)
+        member = self.members.get(origin)
+        if member is None or member.holes or member.crashed:
+            return others
+        return others[others < sent[-1]] if sent.size else others[:0]
+
+    def _report_lost(self, origin: str, own: TopicIndex | None, sent: Ints, lost: Ints, foreign: Ints) -> None:
+        lost = np.setdiff1d(lost, foreign, assume_unique=True)
+        if own is not None and not (own.counter >= np.maximum.accumulate(own.counter)).all():
+            lost = np.setdiff1d(lost, own.counter)
+        member = self.members.get(origin)
+        if member is None:
+            if lost.size:
+                seen_by = f"{lost.size} message{'s' if lost.size > 1 else ''} from {lost[0]} on"
+                detail = f"it has no log of its own; others saw {seen_by}"
+                self.findings.append(LogFinding("absent-log", origin, None, None, self.topic, detail))
+            return
+        for first, last in _merge(_spans(lost) + self._gaps(origin, sent, lost)):
+            what = f"number {first} is" if first == last else f"numbers {first} to {last} are"
+            detail = f"{what} missing from its sender's own log; its order is judged from what is known"
+            root = not member.holes
+            self.findings.append(LogFinding("absent-log", origin, origin, first, self.topic, detail, root))
+
+    def _gaps(self, origin: str, sent: Ints, lost: Ints) -> list[tuple[int, int]]:
+        """Return the ranges of numbers that nobody saw and that the sender skipped.
+
+        One who joined may go on from the numbers of an earlier membership, so nothing is missing before its first.
+        Where numbers run across topics, the first topic reports for all.
+        """
+        parts = self.elsewhere.get(origin, {self.topic: sent})
+        if sent.size == 0 or self.topic != min(parts):
+            return []
+        numbers = np.unique(np.concatenate((*parts.values(), lost)))
+        start = numbers[:1] - 1 if self.members[origin].joined_late else np.zeros(1, dtype=np.int64)
+        before = np.concatenate((start, numbers[:-1]))
+        at = np.flatnonzero(numbers - before > 1)[:MAX_GAPS]
+        return [(int(before[i]) + 1, int(numbers[i]) - 1) for i in at]
+
+    def _assemble(
+        self, origins: tuple[str, ...], counters: list[Ints], logged: list[Bools], seq: list[Ints]
+    ) -> TopicClock:
+        starts = np.concatenate(([0], np.cumsum([c.size for c in counters]))).astype(np.int64)
+        owner = np.repeat(np.arange(len(origins), dtype=np.int32), np.diff(starts))
+        total = int(starts[-1])
+        clock = TopicClock(
+            topic=self.topic,
+            origins=origins,
+            starts=starts,
+            owner=owner,
+            counters=np.concatenate(counters) if counters else _NONE,
+            past=np.zeros((0, 0), dtype=np.int32),
+            logged=np.concatenate(logged) if logged else np.zeros(0, dtype=bool),
+            seq=np.concatenate(seq) if seq else _NONE,
+            time=np.full(total, NO_VALUE, dtype=np.int64),
+            payload=np.full(total, NO_VALUE, dtype=np.int64),
+            overhead=np.full(total, NO_VALUE, dtype=np.int64),
+            in_doubt=np.zeros(total, dtype=bool),
+            owed=np.ones(total, dtype=bool),
+            stability=any(index.stables for index in self.index.values()),
+            stability_owed=self._nobody_stopped(),
+        )
+        past = self._direct(clock)
+        for later, earlier in close(past, starts):
+            detail = f"its sender delivered {clock.name(earlier)} before, which depends on it: the logs contradict"
+            who = origins[owner[later]]
+            number = int(clock.counters[later])
+            self.findings.append(LogFinding("not-broadcast", who, who, number, self.topic, detail))
+        in_doubt = self._doubts(clock, past)
+        owed = self._owed(clock)
+        columns = np.ascontiguousarray(past.T)
+        return replace(clock, past=columns, in_doubt=in_doubt, owed=owed)
+
+    def _nobody_stopped(self) -> bool:
+        return not any(member.crashed and not member.evictions for member in self.members.values())
+
+    def _direct(self, clock: TopicClock) -> NDArray[np.int32]:
+        """Return what each log says directly: per message, how far into each origin its sender had delivered."""
+        direct = np.zeros((clock.messages, len(clock.origins)), dtype=np.int32)
+        for a, origin in enumerate(clock.origins):
+            block = clock.block(a)
+            own = self.index.get(origin)
+            log = next((log for log in self.logs if log.process == origin), None)
+            if own is not None and log is not None and own.counter.size:
+                rows = clock.locate([origin], np.zeros(own.counter.size, dtype=np.int64), own.counter)
+                rows = np.where(clock.seq[rows] == own.seq, rows, -1)
+                mine = rows >= 0
+                clock.time[rows[mine]] = own.time[mine]
+                clock.payload[rows[mine]] = own.payload[mine]
+                clock.overhead[rows[mine]] = own.overhead[mine]
+                sizes = np.diff(own.delta_ends, prepend=0)
+                target = np.repeat(_next_kept(rows), sizes)
+                source = clock.locate(log.names, own.delta_origin, own.delta_counter)
+                use = (source >= 0) & (target >= 0)
+                column = clock.owner[source[use]]
+                rank = (source[use] - clock.starts[column] + 1).astype(np.int32)
+                if mine.all():
+                    direct[target[use], column] = rank
+                else:
+                    np.maximum.at(direct, (target[use], column), rank)
+            part = direct[block]
+            part[:, a] = np.arange(part.shape[0], dtype=np.int32)
+            np.maximum.accumulate(part, axis=0, out=part)
+        return direct
+
+    def _doubts(self, clock: TopicClock, past: NDArray[np.int32]) -> Bools:
+        """Mark messages whose past may hold more than the logs say, since rows are missing."""
+        sure = np.full(len(clock.origins), NEVER, dtype=np.int64)
+        for a, origin in enumerate(clock.origins):
+            block = clock.block(a)
+            doubtful = ~clock.logged[block]
+            log = next((log for log in self.logs if log.process == origin), None)
+            if log is not None and self.members[origin].holes:
+                doubtful |= clock.seq[block] > _first_hole(log)
+            if doubtful.any():
+                sure[a] = int(doubtful.argmax())
+        if (sure == NEVER).all():
+            return np.zeros(clock.messages, dtype=bool)
+        rank = np.arange(clock.messages) - clock.starts[clock.owner]
+        doubt = rank >= sure[clock.owner]
+        for a in np.flatnonzero(sure < NEVER).tolist():
+            doubt |= past[:, a] > sure[a]
+        return doubt
+
+    def _owed(self, clock: TopicClock) -> Bools:
+        """Mark what correct members must deliver: a crashed or evicted sender's messages only if somebody did."""
+        owed = np.ones(clock.messages, dtype=bool)
+        for a, origin in enumerate(clock.origins):
+            member = self.members.get(origin)
+            if member is None or not (member.crashed or member.evictions):
+                continue
+            delivered = np.zeros(clock.messages, dtype=bool)
+            for log in self.logs:
+                index = self.index[log.process]
+                mine = np.flatnonzero([log.names[code] == origin for code in index.runs_origin.tolist()])
+                numbers = clock.counters[clock.block(a)]
+                first = np.searchsorted(numbers, index.runs_first[mine], "left")
+                last = np.searchsorted(numbers, index.runs_last[mine], "right")
+                for i, j in zip(first.tolist(), last.tolist(), strict=True):
+                    delivered[clock.starts[a] + i : clock.starts[a] + j] = True
+            owed[clock.block(a)] = delivered[clock.block(a)]
+        return owed
+
+
+_NONE: Final[Ints] = np.zeros(0, dtype=np.int64)
+
+
+def _expand(parts: list[tuple[Ints, Ints]]) -> Ints:
+    """Return the union of ranges of numbers, sorted."""
+    first = np.concatenate([a for a, _ in parts])
+    last = np.concatenate([b for _, b in parts])
+    order = np.argsort(first, kind="stable")
+    first, last = first[order], np.maximum.accumulate(last[order])
+    head = np.ones(first.size, dtype=bool)
+    head[1:] = first[1:] > last[:-1] + 1
+    at = np.flatnonzero(head)
+    first, last = first[at], last[np.append(at[1:], first.size) - 1]
+    sizes = last - first + 1
+    ends = np.cumsum(sizes)
+    return np.arange(int(ends[-1])) + np.repeat(first - (ends - sizes), sizes)
+
+
+def _spans(numbers: Ints) -> list[tuple[int, int]]:
+    """Return the ranges of consecutive values in a sorted array."""
+    if numbers.size == 0:
+        return []
+    heads = np.flatnonzero(np.r_[True, np.diff(numbers) > 1])
+    ends = np.append(heads[1:], numbers.size) - 1
+    return list(zip(numbers[heads].tolist(), numbers[ends].tolist(), strict=True))
+
+
+def _merge(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    merged: list[tuple[int, int]] = []
+    for first, last in sorted(spans):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], last))
+        else:
+            merged.append((first, last))
+    return merged
+
+
+def _next_kept(rows: Ints) -> Ints:
+    """Let a broadcast that is not kept pass its dependencies on to the next one that is; -1 where there is none."""
+    kept = np.where(rows >= 0, np.arange(rows.size), rows.size)
+    following = np.minimum.accumulate(kept[::-1])[::-1]
+    return np.append(rows, -1)[following]
+
+
+def _first_hole(log: LogIndex) -> int:
+    """Return the row from which on the log has missing or doubtful rows."""
+    holes = [first for first, _ in log.missing[:1]] + list(log.conflicts[:1])
+    return min(holes, default=0)
