@@ -1,0 +1,88 @@
+"""Measured quantities: sketches that merge across processes, and their summary."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from causalcast.audit.events import NO_VALUE
+from causalcast.audit.result import Distribution
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+_WIDTH: Final = 1e-3
+"""Relative width of a bin, and so the largest relative error of a quantile."""
+
+
+@dataclass(slots=True)
+class Histogram:
+    """Times in nanoseconds, in bins of constant relative width: small, and merged by addition.
+
+    Negative values are kept apart from positive ones: clocks of different processes may disagree, and a latency
+    below zero says so.
+    """
+
+    bins: dict[int, int] = field(default_factory=dict)
+    count: int = 0
+    total: float = 0.0
+    maximum: int | None = None
+
+    def add(self, values: NDArray[np.int64]) -> None:
+        """Count `values`."""
+        if values.size == 0:
+            return
+        scale = np.log1p(np.abs(values).astype(np.float64))
+        scale /= np.log1p(_WIDTH)
+        keys = np.rint(scale).astype(np.int32)
+        keys[values < 0] *= -1
+        lowest = int(keys.min())
+        counts = np.bincount(keys - lowest)
+        for key in np.flatnonzero(counts).tolist():
+            self.bins[key + lowest] = self.bins.get(key + lowest, 0) + int(counts[key])
+        self.count += int(values.size)
+        self.total += float(values.sum(dtype=np.float64))
+        highest = int(values.max())
+        self.maximum = highest if self.maximum is None else max(self.maximum, highest)
+
+    def merge(self, other: Histogram) -> None:
+        """Add another histogram's counts."""
+        for key, number in other.bins.items():
+            self.bins[key] = self.bins.get(key, 0) + number
+        self.count += other.count
+        self.total += other.total
+        if other.maximum is not None:
+            self.maximum = other.maximum if self.maximum is None else max(self.maximum, other.maximum)
+
+    @property
+    def negative(self) -> int:
+        """How many values are below zero."""
+        return sum(number for key, number in self.bins.items() if key < 0)
+
+    def milliseconds(self) -> Distribution:
+        """Summarise as milliseconds."""
+        if self.count == 0 or self.maximum is None:
+            return Distribution("ms")
+        keys = np.array(sorted(self.bins), dtype=np.int64)
+        reached = np.cumsum([self.bins[int(key)] for key in keys])
+        quantiles = []
+        for share in (0.5, 0.9, 0.99):
+            key = int(keys[int(np.searchsorted(reached, share * self.count))])
+            size = float(np.expm1(abs(key) * np.log1p(_WIDTH)))
+            quantiles.append(min(size if key >= 0 else -size, float(self.maximum)) / 1e6)
+        p50, p90, p99 = quantiles
+        return Distribution("ms", self.count, self.total / self.count / 1e6, p50, p90, p99, self.maximum / 1e6)
+
+
+def sizes(parts: Iterable[NDArray[np.int64]]) -> Distribution:
+    """Summarise sizes in bytes exactly; absent ones are left out."""
+    kept = [part[part != NO_VALUE] for part in parts]
+    values = np.concatenate(kept) if kept else np.zeros(0, dtype=np.int64)
+    if values.size == 0:
+        return Distribution("B")
+    p50, p90, p99 = (float(q) for q in np.quantile(values, (0.5, 0.9, 0.99), method="lower"))
+    return Distribution("B", int(values.size), float(values.mean()), p50, p90, p99, float(values.max()))

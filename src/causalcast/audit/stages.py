@@ -1,0 +1,189 @@
+"""The two Spark stages around the NumPy kernels: every log to its digest, every digest to its verdict.
+
+Rows cross from the JVM to Python once, as slim Arrow columns; from then on a log travels as one packed value, so
+the JVM's work does not grow with the checks. Both stages hold what one task was given: the logs of a partition.
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from causalcast.audit.events import FIRST_MEMBERSHIP, NO_VALUE
+from causalcast.audit.logs import LogBody, LogColumns, LogIndex, digest
+from causalcast.audit.replay import Replay, replay
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+    from pyspark import Broadcast
+
+    from causalcast.audit.clocks import Clock
+    from causalcast.audit.logs import Mark
+
+DIGEST_SCHEMA: Final = "process string, log_index binary, body binary"
+REPLAY_SCHEMA: Final = "process string, result binary"
+_NONE: Final[NDArray[np.int64]] = np.zeros(0, dtype=np.int64)
+
+
+def digest_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Digest the logs of one partition, which holds all rows of each process it holds any of."""
+    parts = [batch for batch in batches if batch.num_rows]
+    if not parts:
+        return
+    table = pa.Table.from_batches(parts)
+    del parts
+    for process, rows in split(table):
+        index, body = digest(process, rows)
+        yield pa.RecordBatch.from_pydict(
+            {
+                "process": pa.array([process], pa.string()),
+                "log_index": pa.array([pickle.dumps(index, protocol=5)], pa.binary()),
+                "body": pa.array([pickle.dumps(body, protocol=5)], pa.binary()),
+            }
+        )
+
+
+def split(table: pa.Table) -> Iterator[tuple[str, LogColumns]]:
+    """Split a table of usable rows (the columns of `ingest.usable`) into the columns of each process.
+
+    The names of origins, topics and of the processes themselves become indices into one list per table.
+    """
+    names: dict[str, int] = {}
+    process = _codes(table, "process", names)
+    origin = _codes(table, "origin", names)
+    topic = _codes(table, "topic", names)
+    seq = _numbers(table, "seq")
+    event = _numbers(table, "event").astype(np.int8)
+    counter = _numbers(table, "counter")
+    time, payload, overhead = (_numbers(table, name) for name in ("time_ns", "payload_bytes", "overhead_bytes"))
+    peers = _peers(table, event)
+    rows, ends, context_origin, context_counter = _contexts(table, names)
+    order = np.lexsort((seq, process))
+    starts = np.flatnonzero(np.r_[True, process[order][1:] != process[order][:-1]])
+    every = list(names)
+    owner_of_context = process[rows]
+    context_starts = np.r_[_NONE, 0, ends[:-1]] if ends.size else _NONE
+    for i, start in enumerate(starts.tolist()):
+        mine = order[start : int(starts[i + 1]) if i + 1 < starts.size else order.size]
+        code = int(process[mine[0]])
+        place = np.zeros(0, dtype=np.int64)
+        tags = np.flatnonzero(owner_of_context == code)
+        if tags.size:
+            inverse = np.empty(mine.size, dtype=np.int64)
+            ordered = np.sort(mine)
+            inverse = np.argsort(mine, kind="stable")
+            place = inverse[np.searchsorted(ordered, rows[tags])]
+        sizes = ends[tags] - context_starts[tags]
+        tag_ends = np.cumsum(sizes)
+        take = np.repeat(context_starts[tags] - (tag_ends - sizes), sizes) + np.arange(int(sizes.sum()))
+        take = take.astype(np.int64)
+        used, recode = _used_names(every, code, origin[mine], topic[mine], context_origin[take])
+        yield (
+            every[code],
+            LogColumns(
+                names=used,
+                seq=seq[mine],
+                event=event[mine],
+                origin=recode[origin[mine]],
+                counter=counter[mine],
+                topic=recode[topic[mine]],
+                time=time[mine],
+                payload=payload[mine],
+                overhead=overhead[mine],
+                peers={int(j): peers[int(row)] for j, row in enumerate(mine) if int(row) in peers} if peers else {},
+                context_rows=place,
+                context_ends=tag_ends,
+                context_origin=recode[context_origin[take]],
+                context_counter=context_counter[take],
+            ),
+        )
+
+
+def _used_names(every: list[str], code: int, *columns: NDArray[np.int64]) -> tuple[list[str], NDArray[np.int64]]:
+    """Return the names that a process uses, and the map from the table's indices to theirs (-1 stays -1)."""
+    used = np.zeros(len(every) + 1, dtype=bool)
+    used[code] = True
+    for column in columns:
+        used[column] = True
+    used[-1] = False
+    recode = np.cumsum(used) - 1
+    recode[-1] = -1
+    return [every[i] for i in np.flatnonzero(used)], recode
+
+
+def _codes(table: pa.Table, column: str, names: dict[str, int]) -> NDArray[np.int64]:
+    array = pc.dictionary_encode(table.column(column).combine_chunks())
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    local = np.array([names.setdefault(name, len(names)) for name in array.dictionary.to_pylist()] + [-1])
+    indices = array.indices.fill_null(len(array.dictionary)) if array.null_count else array.indices
+    return local.astype(np.int64)[np.asarray(indices)]
+
+
+def _numbers(table: pa.Table, column: str) -> NDArray[np.int64]:
+    array = table.column(column)
+    if array.null_count:
+        array = pc.fill_null(pc.cast(array, pa.int64()), NO_VALUE)
+    return np.asarray(array.combine_chunks()).astype(np.int64, copy=False)
+
+
+def _peers(table: pa.Table, event: NDArray[np.int8]) -> dict[int, str]:
+    rows = np.flatnonzero(event >= FIRST_MEMBERSHIP)
+    if rows.size == 0:
+        return {}
+    values = table.column("peer").take(pa.array(rows)).to_pylist()
+    return {int(row): peer for row, peer in zip(rows, values, strict=True) if peer is not None}
+
+
+def _contexts(table: pa.Table, names: dict[str, int]) -> tuple[NDArray[np.int64], ...]:
+    """Return the tags as rows, part ends, origins and numbers."""
+    column = table.column("context")
+    if column.null_count == table.num_rows:
+        return _NONE, _NONE, _NONE, _NONE
+    lists = column.combine_chunks()
+    rows = np.flatnonzero(np.asarray(lists.is_valid()))
+    sizes = np.asarray(lists.value_lengths().fill_null(0))[rows]
+    flat = lists.flatten().flatten()
+    pairs = pa.table({"origin": flat.take(pa.array(np.arange(0, len(flat), 2)))})
+    origin = _codes(pairs, "origin", names) if pairs.num_rows else _NONE
+    numbers = flat.take(pa.array(np.arange(1, len(flat), 2))).cast(pa.int64())
+    return rows, np.cumsum(sizes).astype(np.int64), origin, np.asarray(numbers).astype(np.int64)
+
+
+def replay_batches(
+    shared: Broadcast[tuple[Clock, dict[str, tuple[Mark, ...]]]],
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function that replays the logs of one partition against the clock of all."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        clock, marks = shared.value
+        for batch in batches:
+            for process, packed in zip(batch.column("process"), batch.column("body"), strict=True):
+                body: LogBody = pickle.loads(packed.as_py())
+                result = replay(body, marks[body.process], clock)
+                yield pa.RecordBatch.from_pydict(
+                    {
+                        "process": pa.array([process.as_py()], pa.string()),
+                        "result": pa.array([pickle.dumps(result, protocol=5)], pa.binary()),
+                    }
+                )
+
+    return run
+
+
+def unpack_index(packed: bytes) -> LogIndex:
+    """Return the index that `digest_batches` packed."""
+    index: LogIndex = pickle.loads(packed)
+    return index
+
+
+def unpack_replay(packed: bytes) -> Replay:
+    """Return the result that `replay_batches` packed."""
+    result: Replay = pickle.loads(packed)
+    return result
