@@ -1,0 +1,289 @@
+"""From columns of violations to findings that a person reads: named, explained, roots first, a bounded sample."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from causalcast.audit import replay as reasons
+from causalcast.audit.replay import KINDS
+from causalcast.audit.result import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+    from types import TracebackType
+
+    from causalcast.audit.clocks import Clock, LogFinding
+    from causalcast.audit.replay import Replay, Violations
+    from causalcast.audit.result import FindingKind
+
+SAMPLE: Final = 200
+"""Findings of one kind that a result holds."""
+
+PROPERTY: Final[dict[FindingKind, str]] = {
+    "causal-order": "P3",
+    "fifo-order": "P3",
+    "missing-cause": "P3",
+    "undelivered": "P2",
+    "duplicate": "P1",
+    "not-broadcast": "P1",
+    "altered": "P1",
+    "stable-order": "P5",
+    "unstable": "P6",
+    "tag-mismatch": "P4",
+    "reused-identifier": "P1",
+    "absent-log": "trace",
+}
+"""The property that a kind violates; `trace` for what is wrong with the logs and not with the system."""
+
+_FINDINGS_SCHEMA: Final = pa.schema(
+    [
+        ("property", pa.string()),
+        ("kind", pa.string()),
+        ("process", pa.string()),
+        ("topic", pa.string()),
+        ("message", pa.string()),
+        ("cause", pa.string()),
+        ("seq", pa.int64()),
+        ("cause_seq", pa.int64()),
+        ("root", pa.bool_()),
+        ("detail", pa.string()),
+    ]
+)
+_ROWS_PER_WRITE: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One violation with the places a witness needs: rows of the topic's clock and of the process's log."""
+
+    kind: FindingKind
+    process: str | None
+    topic: str
+    message: str | None
+    cause: str | None
+    row: int
+    cause_row: int
+    at: int
+    cause_at: int
+    root: bool
+    detail: str
+    effect_row: int = -1
+    effect_at: int = 0
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        """Roots first, then by kind, then where it happened."""
+        place = (self.process or "", self.at, self.message or "", self.cause or "")
+        return (not self.root, KINDS.index(self.kind), *place)
+
+    def finding(self) -> Finding:
+        """Return the finding, without its picture."""
+        return Finding(
+            property=PROPERTY[self.kind],
+            kind=self.kind,
+            process=self.process,
+            message=self.message,
+            cause=self.cause,
+            detail=self.detail,
+            root=self.root,
+        )
+
+
+class Collection:
+    """Counts all violations, keeps a sample of each kind, and writes every one to Parquet when asked to."""
+
+    def __init__(self, clock: Clock, path: Path | None) -> None:
+        self.clock = clock
+        self.counts: Counter[str] = Counter()
+        self._sample: dict[FindingKind, list[Case]] = {kind: [] for kind in KINDS}
+        self._writer = pq.ParquetWriter(path, _FINDINGS_SCHEMA, compression="zstd") if path is not None else None
+
+    def __enter__(self) -> Collection:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+    def add_log_findings(self, findings: Iterable[LogFinding]) -> None:
+        """Add what the logs themselves brought to light."""
+        cases = [
+            Case(
+                kind=f.kind,
+                process=f.process,
+                topic=f.topic,
+                message=None if f.origin is None or f.number is None else f"{f.origin}:{f.number}",
+                cause=None,
+                row=-1,
+                cause_row=-1,
+                at=0,
+                cause_at=0,
+                root=f.root,
+                detail=f.detail,
+            )
+            for f in findings
+        ]
+        self._keep(cases)
+        self.counts.update(case.kind for case in cases)
+        self._write(cases)
+
+    def add(self, replay: Replay, names: tuple[str, ...]) -> None:
+        """Add one process's violations; `names` are those that the process's log uses."""
+        effects = _first_effects(replay)
+        for violations in replay.violations:
+            kind = KINDS[violations.kind]
+            self.counts[kind] += len(violations)
+            chosen = np.lexsort((violations.at, ~violations.root))[:SAMPLE]
+            self._keep(self._cases(replay.process, violations, names, chosen, effects))
+            if self._writer is not None:
+                for start in range(0, len(violations), _ROWS_PER_WRITE):
+                    part = np.arange(start, min(len(violations), start + _ROWS_PER_WRITE))
+                    self._write(self._cases(replay.process, violations, names, part, effects))
+
+    def sample(self) -> list[Case]:
+        """Return the kept violations in the order in which a person should meet them."""
+        self._trim(SAMPLE)
+        return sorted((case for cases in self._sample.values() for case in cases), key=lambda case: case.order)
+
+    def _keep(self, cases: list[Case]) -> None:
+        for case in cases:
+            self._sample[case.kind].append(case)
+        if sum(len(kept) for kept in self._sample.values()) > 16 * SAMPLE * len(KINDS):
+            self._trim(SAMPLE)
+
+    def _trim(self, most: int) -> None:
+        for kept in self._sample.values():
+            kept.sort(key=lambda case: case.order)
+            del kept[most:]
+
+    def _cases(
+        self,
+        process: str,
+        violations: Violations,
+        names: tuple[str, ...],
+        chosen: np.ndarray[Any, np.dtype[np.int64]],
+        effects: dict[tuple[str, int], tuple[int, int]],
+    ) -> list[Case]:
+        topic = self.clock.topics[violations.topic]
+        kind = KINDS[violations.kind]
+        cases = []
+        for i in chosen.tolist():
+            row, cause = int(violations.message[i]), int(violations.cause[i])
+            dot = None
+            if violations.origin is not None and violations.counter is not None:
+                dot = f"{names[int(violations.origin[i])]}:{int(violations.counter[i])}"
+            message = topic.name(row) if row >= 0 else dot
+            cause_name = topic.name(cause) if cause >= 0 else dot if row >= 0 else None
+            effect = effects.get((violations.topic, row), (-1, 0)) if kind == "undelivered" else (-1, 0)
+            at, cause_at = int(violations.at[i]), int(violations.cause_at[i])
+            cases.append(
+                Case(
+                    kind=kind,
+                    process=process,
+                    topic=violations.topic,
+                    message=message,
+                    cause=cause_name,
+                    row=row,
+                    cause_row=cause,
+                    at=at,
+                    cause_at=cause_at,
+                    root=bool(violations.root[i]),
+                    detail=_detail(kind, violations.reason, process, message, cause_name, at, cause_at),
+                    effect_row=effect[0],
+                    effect_at=effect[1],
+                )
+            )
+        return cases
+
+    def _write(self, cases: list[Case]) -> None:
+        if self._writer is None or not cases:
+            return
+        rows = {
+            "property": [PROPERTY[case.kind] for case in cases],
+            "kind": [case.kind for case in cases],
+            "process": [case.process for case in cases],
+            "topic": [case.topic or None for case in cases],
+            "message": [case.message for case in cases],
+            "cause": [case.cause for case in cases],
+            "seq": [case.at or None for case in cases],
+            "cause_seq": [case.cause_at or None for case in cases],
+            "root": [case.root for case in cases],
+            "detail": [case.detail for case in cases],
+        }
+        self._writer.write_table(pa.table(rows, schema=_FINDINGS_SCHEMA))
+
+
+def _first_effects(replay: Replay) -> dict[tuple[str, int], tuple[int, int]]:
+    """Return, per topic and missing message, the first message delivered in spite of it and where."""
+    found: dict[tuple[str, int], tuple[int, int]] = {}
+    for violations in replay.violations:
+        if KINDS[violations.kind] != "missing-cause":
+            continue
+        for i in np.argsort(violations.at, kind="stable").tolist():
+            key = (violations.topic, int(violations.cause[i]))
+            found.setdefault(key, (int(violations.message[i]), int(violations.at[i])))
+    return found
+
+
+def _detail(
+    kind: FindingKind, reason: int, process: str, message: str | None, cause: str | None, at: int, cause_at: int
+) -> str:
+    """Say in one sentence what happened and where it stands in the log."""
+    where = f"(row {at} of its log)"
+    if kind in ("causal-order", "fifo-order"):
+        why = "sent before it by the same process" if kind == "fifo-order" else "which happened before it"
+        return f"{process} delivered {message} {where} before {cause} (row {cause_at}), {why}"
+    if kind == "missing-cause":
+        return f"{process} delivered {message} {where} and never {cause}, which happened before it"
+    if kind == "undelivered":
+        return f"{process} was entitled to {message} and never delivered it"
+    if kind == "duplicate":
+        earlier = f" after row {cause_at}" if cause_at else ""
+        return f"{process} delivered {message} again {where}{earlier}"
+    if kind == "not-broadcast":
+        if reason == reasons.EARLY_DELIVERY:
+            return f"{process} delivered its own {message} {where} before it broadcast it (row {cause_at})"
+        return f"{process} delivered {message} {where}, which its sender's log never broadcast"
+    if kind == "altered":
+        return f"{process} delivered {message} {where} with another size than it was broadcast with"
+    if kind == "unstable":
+        return f"{process} delivered {message} {where} and never reported it stable"
+    if kind == "tag-mismatch":
+        return _tag_detail(reason, message, cause)
+    return _stability_detail(reason, process, message, cause, at, cause_at)
+
+
+def _tag_detail(reason: int, message: str | None, cause: str | None) -> str:
+    if reason == reasons.TAG_UNDER:
+        return f"the tag of {message} leaves out {cause}, which happened before it"
+    if reason == reasons.TAG_UNKNOWN:
+        return f"the tag of {message} names {cause}, which no log knows"
+    return f"the tag of {message} names {cause}, which did not happen before it"
+
+
+def _stability_detail(reason: int, process: str, message: str | None, cause: str | None, at: int, cause_at: int) -> str:
+    where = f"(row {at} of its log)"
+    if reason == reasons.TWICE_STABLE:
+        return f"{process} reported {message} stable again {where} after row {cause_at}"
+    if reason == reasons.STABLE_UNDELIVERED:
+        return f"{process} reported {message} stable {where} and never delivered it"
+    if reason == reasons.STABLE_BEFORE_DELIVERY:
+        return f"{process} reported {message} stable {where} before it delivered it (row {cause_at})"
+    if reason == reasons.STABLE_OUT_OF_ORDER:
+        return f"{process} reported {message} stable {where} before {cause} (row {cause_at}), which happened before it"
+    if reason == reasons.STABLE_SKIPPED:
+        return f"{process} reported {message} stable {where} and never {cause}, which happened before it"
+    if cause is None:
+        return f"{process} reported {message} stable {where} and delivered a concurrent message later"
+    return (
+        f"{process} reported {message} stable {where} and delivered {cause} later (row {cause_at}), concurrent with it"
+    )
