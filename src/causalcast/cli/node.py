@@ -1,0 +1,126 @@
+"""`causalcast node`: one member of a group, driven by lines."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import msgspec
+import typer
+
+import causalcast
+from causalcast.cli.errors import CommandError
+from causalcast.cli.pipes import LineReader, LineWriter
+from causalcast.model import Delivered, MembershipChanged, PayloadTooLargeError, Stable
+from causalcast.protocols import DEFAULT_STACK, stack
+
+if TYPE_CHECKING:
+    from causalcast.model import Event, Tag
+    from causalcast.runtime import Group
+
+LAST_WORDS_SECONDS: Final = 2.0
+"""How long a node that ends waits for the reader of its output."""
+
+
+def node(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="This member's name, unique in the group.")],
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where the other members reach this one.")],
+    peers: Annotated[
+        str, typer.Option(metavar="NAME=HOST:PORT,...", help="All other members and where they listen.")
+    ] = "",
+    stack_name: Annotated[str, typer.Option("--stack", help="One of `causalcast stacks`.")] = DEFAULT_STACK,
+    group: Annotated[str, typer.Option(help="Members of different groups do not talk.")] = "default",
+    trace: Annotated[Path | None, typer.Option(metavar="DIR", help="Write this member's trace there.")] = None,
+) -> None:
+    """Take part in a group: lines on standard input are broadcast, events leave on standard output as JSON lines.
+
+    An event is an object a line: `{"event":"delivered","origin":"london","counter":1,"payload":"hello","context":[]}`.
+    Others are `broadcast` (a line of this member), `stable` and `membership`. A payload that is not UTF-8 comes as
+    `payload_base64`. At the end of its input the node goes on delivering; SIGINT or SIGTERM ends it.
+
+    Examples, one terminal each:
+
+    - `causalcast node paris --listen 127.0.0.1:7401 --peers london=127.0.0.1:7402`
+
+    - `causalcast node london --listen 127.0.0.1:7402 --peers paris=127.0.0.1:7401`
+    """
+    stack(stack_name)
+    asyncio.run(_run(name, listen, parse_peers(peers), stack_name, group, trace))
+
+
+def parse_peers(text: str) -> dict[str, str]:
+    """`NAME=HOST:PORT,...` as a dictionary; raises `CommandError` where it is something else."""
+    peers: dict[str, str] = {}
+    for part in filter(None, text.split(",")):
+        name, equals, address = part.partition("=")
+        if not (name and equals and address):
+            raise CommandError(f"--peers: {part!r} is not NAME=HOST:PORT", 2)
+        if name in peers:
+            raise CommandError(f"--peers: {name!r} is given twice", 2)
+        peers[name] = address
+    return peers
+
+
+async def _run(
+    name: str, listen: str, peers: dict[str, str], stack_name: str, group_name: str, trace: Path | None
+) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    output = LineWriter(sys.stdout.fileno())
+    async with causalcast.open(
+        name, listen=listen, peers=peers, stack=stack_name, group=group_name, trace=trace
+    ) as group:
+        tasks = [
+            asyncio.create_task(task)
+            for task in (_tell(group, output), _speak(group, output, stop), stop.wait(), output.broken.wait())
+        ]
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+        for task in done:
+            await task
+    await output.close(LAST_WORDS_SECONDS)
+
+
+async def _speak(group: Group, output: LineWriter, stop: asyncio.Event) -> None:
+    """Broadcast every line of standard input; at its end go on listening."""
+    async for line in LineReader(sys.stdin.fileno()):
+        try:
+            tag = await group.broadcast(line)
+        except PayloadTooLargeError as error:
+            print(f"causalcast: not sent: {error}", file=sys.stderr)
+        else:
+            await output.write(_message_line("broadcast", tag, line))
+    await stop.wait()
+
+
+async def _tell(group: Group, output: LineWriter) -> None:
+    async for event in group:
+        await output.write(event_line(event))
+
+
+def event_line(event: Event) -> bytes:
+    """An event as one JSON object."""
+    match event:
+        case Delivered(message):
+            return _message_line("delivered", message.tag, message.payload)
+        case Stable(tag):
+            return msgspec.json.encode({"event": "stable", "origin": tag.origin, "counter": tag.counter})
+        case MembershipChanged(joined, left):
+            return msgspec.json.encode({"event": "membership", "joined": joined, "left": left})
+
+
+def _message_line(event: str, tag: Tag, payload: bytes) -> bytes:
+    fields: dict[str, object] = {"event": event, "origin": tag.origin, "counter": tag.counter}
+    try:
+        fields["payload"] = payload.decode()
+    except UnicodeDecodeError:
+        fields["payload_base64"] = base64.b64encode(payload).decode()
+    fields["context"] = tag.context
+    return msgspec.json.encode(fields)
