@@ -1,1 +1,54 @@
-"""Causal broadcast for Python: reliable, tagged, and provable."""
+"""Causal broadcast for Python: reliable, tagged, and provable.
+
+The first example::
+
+    async with causalcast.open("paris", listen="0.0.0.0:7400", peers={"london": "london:7400"}) as group:
+        sent = await group.broadcast(b"hello")
+        async for event in group:
+            match event:
+                case causalcast.Delivered(message):
+                    print(message.payload, message.tag.concurrent_with(sent))
+                case causalcast.Stable(tag):
+                    print(tag, "is behind everyone")
+"""
+
+from causalcast.model import (
+    CausalcastError,
+    Delivered,
+    Dot,
+    Event,
+    GroupClosedError,
+    IncomparableTagsError,
+    InvalidNameError,
+    MembershipChanged,
+    Message,
+    NotAMemberError,
+    PayloadTooLargeError,
+    Stable,
+    Tag,
+    UnknownStackError,
+    VersionVector,
+)
+from causalcast.runtime import Group, InvalidAddressError, LinkState, open
+
+__all__ = [
+    "CausalcastError",
+    "Delivered",
+    "Dot",
+    "Event",
+    "Group",
+    "GroupClosedError",
+    "IncomparableTagsError",
+    "InvalidAddressError",
+    "InvalidNameError",
+    "LinkState",
+    "MembershipChanged",
+    "Message",
+    "NotAMemberError",
+    "PayloadTooLargeError",
+    "Stable",
+    "Tag",
+    "UnknownStackError",
+    "VersionVector",
+    "open",
+]

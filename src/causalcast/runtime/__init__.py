@@ -1,1 +1,11 @@
-"""The asyncio host: real sockets, real time."""
+"""The asyncio host: a member of a group on real TCP. `docs/runtime.md` tells how it works.
+
+From the bottom: `frames` (bytes), `link` (one peer, reliable and in order, no input or output), `connection` (one TCP
+connection), `mesh` (all links of a process), `host` (runs the protocol), `group` (what an application uses).
+"""
+
+from causalcast.runtime.address import InvalidAddressError
+from causalcast.runtime.group import Group, open
+from causalcast.runtime.mesh import LinkState
+
+__all__ = ["Group", "InvalidAddressError", "LinkState", "open"]

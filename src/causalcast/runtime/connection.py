@@ -1,0 +1,185 @@
+"""One TCP connection: the thin asyncio side of a link."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Protocol, cast
+
+from causalcast.runtime.frames import LinkError, close_frame, read_hello
+from causalcast.runtime.limits import HANDSHAKE_S, WRITE_CHUNK
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from causalcast.runtime.frames import Hello
+    from causalcast.runtime.link import Link
+
+
+class Owner(Protocol):
+    """Who owns connections, and is told what happens on them."""
+
+    def arrived(self, connection: Connection) -> None:
+        """A stranger has connected."""
+
+    def introduced(self, connection: Connection, hello: Hello) -> Link:
+        """A stranger has said who it is; raises `LinkError` to refuse it."""
+
+    def opened(self, link: Link) -> None:
+        """Both hellos of a link have been exchanged."""
+
+    def received(self, link: Link, bodies: Sequence[bytes]) -> None:
+        """Data, and perhaps acknowledgements, have come; raises `LinkError` to end the connection."""
+
+    def ended(self, connection: Connection, error: LinkError) -> None:
+        """The connection is of no use any more, for this reason; called once."""
+
+
+class Connection(asyncio.Protocol):
+    """A transport, and the link that uses it as soon as it is known."""
+
+    def __init__(self, owner: Owner, link: Link | None = None) -> None:
+        """With a `link`, this side has dialled; without, the first bytes tell which link it is."""
+        self.link = link
+        self.heard = asyncio.get_running_loop().time()
+        """Loop time of the last bytes received, or of the last moment at which none were wanted."""
+        self.wrote = False
+        """Something was written since the owner last reset this."""
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._owner = owner
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._over = False
+        self._writable = True
+        self._reading = True
+        self._greeting = bytearray()
+        self._deadline: asyncio.TimerHandle | None = None
+
+    @property
+    def reading(self) -> bool:
+        """Whether this side reads."""
+        return self._reading
+
+    # ------------------------------------------------------------------ asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=WRITE_CHUNK)
+        self.heard = self._loop.time()
+        self._deadline = self._loop.call_later(HANDSHAKE_S, self._too_late)
+        if self.link is None:
+            self._owner.arrived(self)
+        else:
+            self.link.dial()
+            self.flush()
+
+    def data_received(self, data: bytes) -> None:
+        if self._over:
+            return
+        self.heard = self._loop.time()
+        try:
+            link = self.link
+            if link is None:
+                link = self._introduce(data)
+                if link is None:
+                    return
+                data = bytes(self._greeting)
+                self._greeting.clear()
+            if self._deadline is None:
+                bodies = link.receive(data)
+            else:
+                bodies = link.receive(data)
+                if link.connected:
+                    self._deadline.cancel()
+                    self._deadline = None
+                    self._owner.opened(link)
+            self._owner.received(link, bodies)
+            if link.ended is not None:
+                raise link.ended
+            if link.acknowledgement_due:
+                self.flush()
+        except LinkError as error:
+            self.end(error)
+
+    def pause_writing(self) -> None:
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        self.flush()
+
+    def eof_received(self) -> None:
+        self._finish(LinkError("the peer closed the connection without a word"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._finish(LinkError(f"the connection broke: {exc}" if exc else "the connection was closed"))
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+    # ------------------------------------------------------------------ what the owner does
+
+    def flush(self) -> None:
+        """Write what the link has, as far as the transport takes it."""
+        transport = self._transport
+        link = self.link
+        if self._over or transport is None or link is None:
+            return
+        while self._writable and (data := link.output(WRITE_CHUNK)):
+            transport.write(data)
+            self.wrote = True
+
+    def pause_reading(self) -> None:
+        """Take nothing from the network until `resume_reading`."""
+        if self._reading and self._transport is not None and not self._over:
+            self._reading = False
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read again."""
+        if not self._reading and self._transport is not None and not self._over:
+            self._reading = True
+            self.heard = self._loop.time()
+            self._transport.resume_reading()
+
+    def end(self, error: LinkError) -> None:
+        """Say why and close; what is written already still goes out, but nothing waits for it beyond a bound."""
+        transport = self._transport
+        if not self._over and transport is not None:
+            if transport.get_write_buffer_size() == 0:
+                link = self.link
+                farewell = close_frame if link is None else link.farewell
+                transport.write(farewell(error.code, error.reason))
+            transport.close()
+            self._loop.call_later(HANDSHAKE_S, transport.abort)
+        self._finish(error)
+
+    def drop(self, error: LinkError) -> None:
+        """Close at once, without a word."""
+        if self._transport is not None:
+            self._transport.abort()
+        self._finish(error)
+
+    # ------------------------------------------------------------------ inside
+
+    def _introduce(self, data: bytes) -> Link | None:
+        """Find the link of a stranger, once its hello is complete; what follows the hello stays in `_greeting`."""
+        self._greeting += data
+        found = read_hello(self._greeting)
+        if found is None:
+            return None
+        hello, end = found
+        link = self._owner.introduced(self, hello)
+        del self._greeting[:end]
+        self.link = link
+        return link
+
+    def _too_late(self) -> None:
+        self.end(LinkError(f"no hello came within {HANDSHAKE_S:g} s"))
+
+    def _finish(self, error: LinkError) -> None:
+        if self._over:
+            return
+        self._over = True
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        self._owner.ended(self, error)

@@ -1,0 +1,249 @@
+"""The public face of a member: broadcast, take events, close."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from causalcast.model import GroupClosedError, PayloadTooLargeError, Roster
+from causalcast.protocols import DEFAULT_STACK, stack
+from causalcast.protocols.wire import FRAME_HEADER_BYTES
+from causalcast.runtime.address import Address
+from causalcast.runtime.host import Host
+from causalcast.runtime.limits import EVENTS_PER_TURN, FRAME_LIMIT, LINGER_S, STALL_WARNING_S, TRACE_FLUSH_S
+from causalcast.runtime.link import Identity, roster_digest
+from causalcast.runtime.tracing import Tracer
+from causalcast.trace import JsonLinesWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+    from typing import Self
+
+    from causalcast.model import Event, ProcessId, Tag
+    from causalcast.runtime.mesh import LinkState
+    from causalcast.trace import TraceSink
+
+logger = logging.getLogger("causalcast")
+
+
+def open(
+    name: ProcessId,
+    *,
+    listen: str,
+    peers: Mapping[ProcessId, str],
+    stack: str = DEFAULT_STACK,
+    group: str = "default",
+    trace: str | os.PathLike[str] | TraceSink | None = None,
+    frame_limit: int = FRAME_LIMIT,
+) -> Group:
+    """The member `name` of a group whose other members are `peers` (name to `host:port`); use it with `async with`.
+
+    All members must be given the same names, `group`, `stack` and `frame_limit`. `listen` is `host:port`; port 0 takes
+    any, see `Group.address`. `trace` is a folder, where `NAME.jsonl` is written, or a sink of your own.
+
+    Raises `InvalidNameError`, `InvalidAddressError`, `UnknownStackError`; entering the context raises `OSError` if the
+    address cannot be had.
+    """
+    return Group(name, listen, peers, stack, group, trace, frame_limit)
+
+
+class Group:
+    """One member of a group. Made by `causalcast.open`; it lives inside `async with`.
+
+    Iterating gives what happens, in causal order. Iterate in a task of its own if you broadcast long bursts: messages
+    become stable only as every member takes them, and `broadcast` waits when too many are not.
+    """
+
+    def __init__(
+        self,
+        name: ProcessId,
+        listen: str,
+        peers: Mapping[ProcessId, str],
+        stack_name: str,
+        group: str,
+        trace: str | os.PathLike[str] | TraceSink | None,
+        frame_limit: int,
+    ) -> None:
+        self.name = name
+        """The name of this member."""
+        self.members = Roster((name, *peers))
+        """The names of all members."""
+        self.payload_limit = frame_limit - _metadata_bound(self.members)
+        """The largest payload in bytes that `broadcast` takes."""
+        if self.payload_limit < 1:
+            raise ValueError(f"a frame limit of {frame_limit} bytes leaves no room for a payload")
+        self._stack = stack(stack_name)
+        self._me = Identity(group, name, roster_digest(self.members), stack_name, frame_limit, secrets.randbits(63) | 1)
+        self._listen = Address.parse(listen)
+        self._peers = {peer: Address.parse(text) for peer, text in peers.items()}
+        self._trace = trace
+        self._tracer: Tracer | None = None
+        self._flushing: asyncio.TimerHandle | None = None
+        self._host: Host | None = None
+        self._turn = asyncio.Lock()
+        self._queued = 0
+        """Broadcasts that wait for their turn or for room, in order of arrival."""
+        self._in_turn = 0
+        """Events taken and messages sent since the event loop last got a turn from here."""
+        self._closing = False
+        self._closed = asyncio.Event()
+
+    @property
+    def address(self) -> str:
+        """Where this member listens, with the real port once it does."""
+        return str(self._running.mesh.address)
+
+    def links(self) -> tuple[LinkState, ...]:
+        """The state of the link to every other member, in order of name."""
+        return self._running.mesh.states()
+
+    async def broadcast(self, payload: bytes) -> Tag:
+        """Send `payload` to every member; returns its tag.
+
+        The tag is made at the moment of sending, from what the application has taken by then. While a bounded buffer
+        is full this waits, in order of the calls; if it is cancelled while it waits, nothing is sent.
+        Raises `PayloadTooLargeError`, `GroupClosedError`, and `TypeError` for what are not bytes.
+        """
+        if not isinstance(payload, bytes):
+            raise TypeError(f"a payload is bytes, not {type(payload).__name__}; encode it first")
+        if len(payload) > self.payload_limit:
+            raise PayloadTooLargeError(len(payload), self.payload_limit)
+        host = self._running
+        if self._queued or self._in_turn >= EVENTS_PER_TURN or not host.has_room:
+            await self._wait_for_room(host)
+        if self._closing:
+            raise GroupClosedError(f"{self.name} has closed its group; nothing was sent")
+        self._in_turn += 1
+        tag = host.broadcast(payload)
+        if self._tracer is not None:
+            self._tracer.broadcast(tag, len(payload), FRAME_HEADER_BYTES + host.encoded_bytes - len(payload))
+        return tag
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        host = self._running
+        queue = host.queue
+        while not queue or self._in_turn >= EVENTS_PER_TURN:
+            self._in_turn = 0
+            if self._closed.is_set():
+                raise StopAsyncIteration
+            if queue:
+                await asyncio.sleep(0)
+            else:
+                await host.arrived.wait()
+        if self._closed.is_set():
+            raise StopAsyncIteration
+        self._in_turn += 1
+        event = host.take()
+        if self._tracer is not None:
+            self._tracer.take(event)
+        return event
+
+    async def close(self) -> None:
+        """Leave for good: wait until the peers have acknowledged everything, at most `LINGER_S`, then close the links.
+
+        Broadcasting ends at once, iteration when the links are closed. Raises the `OSError` that ended the trace, if
+        one did.
+        """
+        host = self._host
+        if host is None or self._closing:
+            await self._closed.wait()
+            return
+        self._closing = True
+        host.notify()
+        try:
+            async with asyncio.timeout(LINGER_S):
+                while not host.settled:
+                    await host.change()
+        except TimeoutError:
+            behind = [f"{link.peer} ({link.unacknowledged} frames)" for link in self.links() if link.unacknowledged]
+            logger.warning("%s: closes although not everything is acknowledged: %s", self.name, ", ".join(behind))
+        finally:
+            self._closed.set()
+            host.arrived.set()
+            if self._flushing is not None:
+                self._flushing.cancel()
+            try:
+                await host.close()
+            finally:
+                if self._tracer is not None:
+                    self._tracer.close()
+
+    async def __aenter__(self) -> Self:
+        if self._host is not None:
+            raise RuntimeError("a group can be entered once; open another")
+        if self._trace is not None:
+            self._tracer = Tracer(_sink(self._trace, self.name), self.name, with_context="P4" in self._stack.promises)
+        self._host = Host(self._me, self.members, self._stack, self._listen, self._peers)
+        try:
+            await self._host.start()
+        except BaseException:
+            self._closing = True
+            self._closed.set()
+            if self._tracer is not None:
+                self._tracer.close()
+            raise
+        if self._tracer is not None:
+            self._flush_trace()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def _running(self) -> Host:
+        if self._host is None:
+            raise RuntimeError("enter the group first: async with causalcast.open(...) as group")
+        return self._host
+
+    async def _wait_for_room(self, host: Host) -> None:
+        self._queued += 1
+        try:
+            async with self._turn:
+                if self._in_turn >= EVENTS_PER_TURN:
+                    self._in_turn = 0
+                    await asyncio.sleep(0)
+                if not host.has_room and not self._closing:
+                    await self._wait_for_change(host)
+        finally:
+            self._queued -= 1
+
+    async def _wait_for_change(self, host: Host) -> None:
+        def complain() -> None:
+            logger.warning("%s: a broadcast has waited %g s for %s", self.name, STALL_WARNING_S, host.obstacle)
+
+        stalled = asyncio.get_running_loop().call_later(STALL_WARNING_S, complain)
+        host.set_waiting(True)
+        try:
+            while not host.has_room and not self._closing:
+                await host.change()
+        finally:
+            host.set_waiting(False)
+            stalled.cancel()
+
+    def _flush_trace(self) -> None:
+        assert self._tracer is not None
+        self._tracer.flush()
+        self._flushing = asyncio.get_running_loop().call_later(TRACE_FLUSH_S, self._flush_trace)
+
+
+def _sink(trace: str | os.PathLike[str] | TraceSink, name: ProcessId) -> TraceSink:
+    if isinstance(trace, str | os.PathLike):
+        folder = Path(trace)
+        folder.mkdir(parents=True, exist_ok=True)
+        return JsonLinesWriter(folder / f"{name}.jsonl")
+    return trace
+
+
+def _metadata_bound(members: Roster) -> int:
+    """Bytes that are enough for what any stack adds to a payload in its message: a dot and a count per member."""
+    return 64 + sum(len(name.encode()) + 24 for name in members)

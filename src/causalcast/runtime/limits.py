@@ -1,0 +1,71 @@
+"""Every bound of the runtime, by name."""
+
+from __future__ import annotations
+
+from typing import Final
+
+FRAME_LIMIT: Final = 16 * 2**20
+"""Default for the largest body of a frame, in bytes; the same at every member of a group."""
+
+HELLO_LIMIT: Final = 4096
+"""Largest body of a first frame: a stranger can make us hold no more than this."""
+
+REASON_LIMIT: Final = 1024
+"""Bytes of the reason that a close frame carries; longer ones are cut."""
+
+RESEND_FRAMES: Final = 65_536
+"""Frames that one peer has not acknowledged; at this number `broadcast` waits."""
+
+RESEND_BYTES: Final = 64 * 2**20
+"""Bytes that one peer has not acknowledged; at this number `broadcast` waits. One frame may go beyond."""
+
+UNSTABLE_MESSAGES: Final = 65_536
+"""Own messages that are not stable yet; at this number `broadcast` waits."""
+
+QUEUED_EVENTS: Final = 16_384
+"""Events that the application has not taken; at this number nothing more is read from any link."""
+
+PENDING_MESSAGES: Final = 16_384
+"""Messages of one peer that wait for a cause; at this number nothing more is read from that peer's link."""
+
+ACK_FRAMES: Final = 512
+"""Frames received that are acknowledged without delay."""
+
+ACK_BYTES: Final = 2**20
+"""Bytes received that are acknowledged without delay."""
+
+ACK_DELAY_S: Final = 0.02
+"""How long fewer frames and bytes may wait for their acknowledgement, unless data carries it earlier."""
+
+WRITE_CHUNK: Final = 128 * 1024
+"""Bytes handed to a transport at once; also its high-water mark. Whatever is beyond stays in the link's own buffer."""
+
+EVENTS_PER_TURN: Final = 64
+"""Events the application takes, or messages it broadcasts, before the event loop gets a turn."""
+
+HEARTBEAT_S: Final = 2.0
+"""How often a link that has nothing to say says that it is there."""
+
+SILENCE_S: Final = 10.0
+"""A peer not heard of for so long is taken for dead: the connection is closed and dialled again."""
+
+HANDSHAKE_S: Final = 5.0
+"""How long a new connection may take to say who it is, and a dialled one to be answered."""
+
+STRANGERS: Final = 64
+"""Accepted connections that have not said who they are; one more closes the oldest."""
+
+REDIAL_FIRST_S: Final = 0.05
+"""Mean wait before the first attempt to dial again; it doubles with every attempt that fails."""
+
+REDIAL_MOST_S: Final = 2.0
+"""Longest mean wait between attempts."""
+
+LINGER_S: Final = 5.0
+"""How long `close` waits for the peers to acknowledge."""
+
+TRACE_FLUSH_S: Final = 0.2
+"""How often the trace is flushed."""
+
+STALL_WARNING_S: Final = 10.0
+"""A broadcast that has waited for so long is logged, with what it waits for."""
