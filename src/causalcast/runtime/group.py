@@ -98,6 +98,11 @@ class Group:
         """Where this member listens, with the real port once it does."""
         return str(self._running.mesh.address)
 
+    @property
+    def untaken(self) -> int:
+        """How many events wait here for the application to take them."""
+        return len(self._running.queue)
+
     def links(self) -> tuple[LinkState, ...]:
         """The state of the link to every other member, in order of name."""
         return self._running.mesh.states()
