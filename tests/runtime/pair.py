@@ -29,7 +29,6 @@ class End:
         self.link = Link(me, peer)
         self.got: list[bytes] = []
         self.greeting: bytearray | None = None
-        self.most_buffered = 0
 
     def push(self, body: bytes) -> None:
         self.link.push(data_frame(self.link.next_number, body))
