@@ -381,6 +381,7 @@ def test_applications_that_reply_from_the_loop_that_takes_do_not_block_each_othe
                     tasks.create_task(_ask(group, questions))
                     # questions of two others, and the answers of two others to two members' questions each
                     tasks.create_task(reply_to_all(group, 2 * questions + 4 * questions))
+            await asyncio.gather(*(group.close() for group in groups))
 
     async def _ask(group: causalcast.Group, count: int) -> None:
         for _ in range(count):

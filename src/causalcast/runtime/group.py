@@ -162,6 +162,7 @@ class Group:
             await self._closed.wait()
             return
         self._closing = True
+        host.add_waiting(1)
         host.notify()
         try:
             async with asyncio.timeout(LINGER_S):
@@ -227,12 +228,12 @@ class Group:
             logger.warning("%s: a broadcast has waited %g s for %s", self.name, STALL_WARNING_S, host.obstacle)
 
         stalled = asyncio.get_running_loop().call_later(STALL_WARNING_S, complain)
-        host.set_waiting(True)
+        host.add_waiting(1)
         try:
             while not host.has_room and not self._closing:
                 await host.change()
         finally:
-            host.set_waiting(False)
+            host.add_waiting(-1)
             stalled.cancel()
 
     def _flush_trace(self) -> None:

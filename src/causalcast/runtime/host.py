@@ -54,7 +54,7 @@ class Host:
         self._full: set[Link] = set()
         self._held: set[Link] = set()
         """Links not read because messages of their peer wait for causes."""
-        self._waiting = False
+        self._waiting = 0
         self._choked = False
         """Nothing is read because the queue is full."""
         self._watchers: list[asyncio.Future[None]] = []
@@ -123,9 +123,9 @@ class Host:
             self._update_reading()
         return event
 
-    def set_waiting(self, waiting: bool) -> None:
-        """Say whether a broadcast waits for room."""
-        self._waiting = waiting
+    def add_waiting(self, change: int) -> None:
+        """One more, or one less, waits for what only comes by reading: room, or acknowledgements at the end."""
+        self._waiting += change
         if self._choked or len(self.queue) >= QUEUED_EVENTS:
             self._update_reading()
 
