@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from causalcast.audit.closure import close
-from causalcast.audit.events import NO_VALUE, SUBSCRIBE
+from causalcast.audit.events import JOIN, NO_VALUE, SUBSCRIBE
 from causalcast.audit.members import Member, find_members
 
 if TYPE_CHECKING:
@@ -74,6 +74,8 @@ class TopicClock:
     """Whether any process reports stability in this topic."""
     stability_owed: bool
     """Whether every message must become stable: nobody stopped for good while still a member."""
+    joiners: tuple[tuple[int, int, int], ...] = ()
+    """Origins that joined while others ran: origin, rank of its first message after its first and its last join."""
 
     @property
     def messages(self) -> int:
@@ -93,10 +95,12 @@ class TopicClock:
         places = {name: i for i, name in enumerate(self.origins)}
         code = np.array([places.get(name, -1) for name in names] + [-1], dtype=np.int64)[origin]
         rows = np.full(code.size, -1, dtype=np.int64)
-        first = self.counters[np.minimum(self.starts[:-1], max(self.messages - 1, 0))]
+        if not self.origins:
+            return rows
+        first = self.counters[self.starts[:-1]]
         size = np.diff(self.starts)
-        last = self.counters[np.maximum(self.starts[1:] - 1, 0)] if self.messages else first
-        dense = (size > 0) & (last - first + 1 == size)
+        last = self.counters[self.starts[1:] - 1]
+        dense = last - first + 1 == size
         known = code >= 0
         easy = known & dense[code]
         inside = counter - first[code]
@@ -108,6 +112,20 @@ class TopicClock:
             at = np.minimum(np.searchsorted(numbers, counter[mine]), numbers.size - 1)
             hit = numbers[at] == counter[mine]
             rows[mine[hit]] = self.starts[a] + at[hit]
+        return rows
+
+    def locate_last(self, names: Sequence[str], origin: Ints, first: Ints, last: Ints) -> Ints:
+        """Return the row of the highest message in each range of numbers, -1 where none is in the universe."""
+        rows = self.locate(names, origin, last)
+        missed = np.flatnonzero((rows < 0) & (origin >= 0))
+        for code in np.unique(origin[missed]).tolist():
+            if names[code] not in self.origins:
+                continue
+            block = self.block(self.origins.index(names[code]))
+            mine = missed[origin[missed] == code]
+            at = np.searchsorted(self.counters[block], last[mine], side="right") - 1
+            hit = (at >= 0) & (self.counters[block][at] >= first[mine])
+            rows[mine[hit]] = block.start + at[hit]
         return rows
 
 
@@ -329,9 +347,10 @@ class _TopicBuilder:
             number = int(clock.counters[later])
             self.findings.append(LogFinding("not-broadcast", who, who, number, self.topic, detail))
         in_doubt = self._doubts(clock, past)
+        joiners = tuple(self._joiners(clock))
         owed = self._owed(clock)
         columns = np.ascontiguousarray(past.T)
-        return replace(clock, past=columns, in_doubt=in_doubt, owed=owed)
+        return replace(clock, past=columns, in_doubt=in_doubt, owed=owed, joiners=joiners)
 
     def _nobody_stopped(self) -> bool:
         return not any(member.crashed and not member.evictions for member in self.members.values())
@@ -352,18 +371,27 @@ class _TopicBuilder:
                 clock.overhead[rows[mine]] = own.overhead[mine]
                 sizes = np.diff(own.delta_ends, prepend=0)
                 target = np.repeat(_next_kept(rows), sizes)
-                source = clock.locate(log.names, own.delta_origin, own.delta_counter)
+                source = clock.locate_last(log.names, own.delta_origin, own.delta_first, own.delta_last)
                 use = (source >= 0) & (target >= 0)
                 column = clock.owner[source[use]]
                 rank = (source[use] - clock.starts[column] + 1).astype(np.int32)
-                if mine.all():
-                    direct[target[use], column] = rank
-                else:
-                    np.maximum.at(direct, (target[use], column), rank)
+                np.maximum.at(direct, (target[use], column), rank)
             part = direct[block]
             part[:, a] = np.arange(part.shape[0], dtype=np.int32)
             np.maximum.accumulate(part, axis=0, out=part)
         return direct
+
+    def _joiners(self, clock: TopicClock) -> Iterator[tuple[int, int, int]]:
+        """Yield who joined late: its messages may follow what came with the state it joined with."""
+        for a, origin in enumerate(clock.origins):
+            log = next((log for log in self.logs if log.process == origin), None)
+            if log is None or not self.members[origin].joined_late:
+                continue
+            joins = [mark.seq for mark in log.marks if mark.event == JOIN]
+            block = clock.block(a)
+            after = [np.flatnonzero(clock.seq[block] > seq) for seq in (joins[0], joins[-1])]
+            first, last = (int(rows[0]) + 1 if rows.size else NEVER for rows in after)
+            yield a, first, last
 
     def _doubts(self, clock: TopicClock, past: NDArray[np.int32]) -> Bools:
         """Mark messages whose past may hold more than the logs say, since rows are missing."""
@@ -419,7 +447,8 @@ def _expand(parts: list[tuple[Ints, Ints]]) -> Ints:
     first, last = first[at], last[np.append(at[1:], first.size) - 1]
     sizes = last - first + 1
     ends = np.cumsum(sizes)
-    return np.arange(int(ends[-1])) + np.repeat(first - (ends - sizes), sizes)
+    numbers: Ints = np.arange(int(ends[-1])) + np.repeat(first - (ends - sizes), sizes)
+    return numbers
 
 
 def _spans(numbers: Ints) -> list[tuple[int, int]]:
@@ -445,7 +474,8 @@ def _next_kept(rows: Ints) -> Ints:
     """Let a broadcast that is not kept pass its dependencies on to the next one that is; -1 where there is none."""
     kept = np.where(rows >= 0, np.arange(rows.size), rows.size)
     following = np.minimum.accumulate(kept[::-1])[::-1]
-    return np.append(rows, -1)[following]
+    passed_on: Ints = np.append(rows, -1)[following]
+    return passed_on
 
 
 def _first_hole(log: LogIndex) -> int:

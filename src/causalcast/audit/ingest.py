@@ -149,7 +149,7 @@ def _read_parquet(session: SparkSession, paths: Sequence[str]) -> DataFrame:
 
 def _parquet_context(frame: DataFrame) -> Column:
     """Return the tags as lists of two strings, whether the file has them as pairs or as structs."""
-    wanted = _SCHEMA["context"].dataType
+    wanted = T.ArrayType(T.ArrayType(T.StringType()))
     if "context" not in frame.columns:
         return F.lit(None).cast(wanted).alias("context")
     given = frame.schema["context"].dataType

@@ -72,8 +72,8 @@ class TopicIndex:
     """What a process did in one topic, as the driver needs it.
 
     Broadcasts are `b` rows in log order. `delta_*` are the immediate dependencies: for each broadcast, of each
-    other origin, the highest number delivered since the broadcast before it, and the row where it was
-    delivered; the part of broadcast `i` is `delta_ends[i - 1]:delta_ends[i]`. `runs_*` are the ranges of
+    other origin, the ranges of numbers delivered since the broadcast before it, and the row where the highest of
+    a range was delivered; the part of broadcast `i` is `delta_ends[i - 1]:delta_ends[i]`. `runs_*` are the ranges of
     numbers, per origin, that the process delivered or reported stable. Origins are indices into
     `LogIndex.names`.
     """
@@ -85,7 +85,8 @@ class TopicIndex:
     overhead: Ints
     delta_ends: Ints
     delta_origin: Ints
-    delta_counter: Ints
+    delta_first: Ints
+    delta_last: Ints
     delta_seq: Ints
     runs_origin: Ints
     runs_first: Ints
@@ -238,7 +239,7 @@ def _digest_topic(own: int, rows: LogColumns, part: Ints) -> tuple[TopicIndex, T
     first = _first_of_each(rows.counter[sent])
     reused = np.unique(rows.counter[sent[~first]])
     sent = sent[first]
-    ends, d_origin, d_counter, d_seq = _deltas(own, rows, sent, delivered)
+    ends, d_origin, d_first, d_last, d_seq = _deltas(own, rows, sent, delivered)
     runs = _runs(
         np.concatenate((rows.origin[delivered], rows.origin[stable])),
         np.concatenate((rows.counter[delivered], rows.counter[stable])),
@@ -252,7 +253,8 @@ def _digest_topic(own: int, rows: LogColumns, part: Ints) -> tuple[TopicIndex, T
         overhead=rows.overhead[sent],
         delta_ends=ends,
         delta_origin=d_origin,
-        delta_counter=d_counter,
+        delta_first=d_first,
+        delta_last=d_last,
         delta_seq=d_seq,
         runs_origin=runs[0],
         runs_first=runs[1],
@@ -289,24 +291,33 @@ def _first_of_each(values: Ints) -> NDArray[np.bool_]:
     return first
 
 
-def _deltas(own: int, rows: LogColumns, sent: Ints, delivered: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-    """Return the immediate dependencies of each broadcast: part ends, origins, numbers, delivery rows."""
+def _deltas(own: int, rows: LogColumns, sent: Ints, delivered: Ints) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+    """Return the immediate dependencies of each broadcast: part ends, origins, ranges of numbers, delivery rows."""
     others = delivered[rows.origin[delivered] != own]
     owner = np.searchsorted(rows.seq[sent], rows.seq[others])
     counted = owner < sent.size
     others, owner = others[counted], owner[counted]
-    origin, counter = rows.origin[others], rows.counter[others]
+    origin, first = rows.origin[others], rows.counter[others]
+    last = first
     if others.size:
         width = int(origin.max()) + 1
         key = owner * width + origin
-        order = np.lexsort((counter, key)) if not _small(counter, key) else _packed_order(counter, key)
-        sorted_key = key[order]
-        last = np.ones(order.size, dtype=bool)
-        last[:-1] = sorted_key[1:] != sorted_key[:-1]
-        order = order[last]
-        others, owner, origin, counter = others[order], owner[order], origin[order], counter[order]
+        order = _by_key(key, first)
+        key, counter = key[order], first[order]
+        heads = np.ones(order.size, dtype=bool)
+        heads[1:] = (key[1:] != key[:-1]) | (counter[1:] > counter[:-1] + 1)
+        tails = np.ones(order.size, dtype=bool)
+        tails[:-1] = heads[1:]
+        first, last = counter[heads], counter[tails]
+        others = others[order[tails]]
+        owner, origin = owner[order[tails]], origin[order[tails]]
     ends = np.cumsum(np.bincount(owner, minlength=sent.size)) if sent.size else np.zeros(0, dtype=np.int64)
-    return ends.astype(np.int64), _narrow(origin), _narrow(counter), _narrow(rows.seq[others])
+    return ends.astype(np.int64), _narrow(origin), _narrow(first), _narrow(last), _narrow(rows.seq[others])
+
+
+def _by_key(key: Ints, counter: Ints) -> Ints:
+    """Return the order by key, then counter."""
+    return _packed_order(counter, key) if _small(counter, key) else np.lexsort((counter, key))
 
 
 def _small(counter: Ints, key: Ints) -> bool:
@@ -323,7 +334,7 @@ def _runs(origin: Ints, counter: Ints) -> tuple[Ints, Ints, Ints]:
     if origin.size == 0:
         none = np.zeros(0, dtype=np.int64)
         return none, none, none
-    order = np.lexsort((counter, origin)) if not _small(counter, origin) else _packed_order(counter, origin)
+    order = _by_key(origin, counter)
     origin, counter = origin[order], counter[order]
     starts = np.ones(origin.size, dtype=bool)
     starts[1:] = (origin[1:] != origin[:-1]) | (counter[1:] - counter[:-1] > 1)
@@ -354,7 +365,7 @@ def _contexts(rows: LogColumns, sent: Ints) -> tuple[Ints, Ints, Ints, Ints]:
 def _narrow(values: Ints) -> Ints:
     """Keep what fits in 32 bits there: these columns are most of what an audit holds and moves."""
     if values.size == 0 or (int(values.min()) >= -(2**31) and int(values.max()) < 2**31):
-        return values.astype(np.int32)  # type: ignore[return-value]
+        return values.astype(np.int32)
     return values
 
 

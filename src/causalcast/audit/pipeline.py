@@ -355,6 +355,13 @@ def _notes(
         yield f"{bad.count} rows were set aside; what they held is unknown, so the verdict cannot be a pass."
     if repeated := sum(log.repeated for log in logs.values()):
         yield f"{repeated} rows stand in the traces more than once and were counted once."
+    yield from _unjudged(logs, known)
+    if latency.negative:
+        yield f"{latency.negative} latencies are below zero: clocks disagree. Clocks never decide order here."
+
+
+def _unjudged(logs: dict[str, LogIndex], known: Known) -> Iterator[str]:
+    """Say which properties the trace says nothing about."""
     topics = known.clock.topics.values()
     if not any(index.tags for log in logs.values() for index in log.topics.values()):
         yield "No broadcast carries a tag: exact tags (P4) were not judged."
@@ -362,8 +369,6 @@ def _notes(
         yield "No process reports stability: P5 and P6 were not judged."
     elif not all(topic.stability_owed for topic in topics):
         yield "A crashed member was not evicted, so nothing need become stable: P6 was not judged."
-    if latency.negative:
-        yield f"{latency.negative} latencies are below zero: clocks disagree. Clocks never decide order here."
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -135,7 +135,7 @@ class _TopicReplay:
         if self.log is not None:
             self._place_deliveries(self.log)
         if self.position.size and int(self.position.max()) < 2**31:
-            self.position = self.position.astype(np.int32)  # type: ignore[assignment]
+            self.position = self.position.astype(np.int32)
         self._entitle()
         self._check_order(self.position, stable=False)
         self._check_undelivered()
@@ -191,14 +191,14 @@ class _TopicReplay:
         origin, counter = log.origin[at].astype(np.int64), log.counter[at].astype(np.int64)
         first = np.sort(np.unique(np.stack((origin, counter)), axis=1, return_index=True)[1])
         again = np.setdiff1d(np.arange(at.size), first)
-        for kind, pick in (("not-broadcast", first), ("duplicate", again)):
+        both: tuple[tuple[FindingKind, Ints], ...] = (("not-broadcast", first), ("duplicate", again))
+        for kind, pick in both:
             if pick.size:
                 self._add(
                     kind,
                     np.full(pick.size, -1, dtype=np.int64),
                     at=log.seq[at[pick]].astype(np.int64),
-                    origin=origin[pick],
-                    counter=counter[pick],
+                    phantoms=(origin[pick], counter[pick]),
                     root=np.full(pick.size, kind == "not-broadcast"),
                 )
 
@@ -315,9 +315,13 @@ class _TopicReplay:
                 self._add("stable-order", late, cause, position[late], latest[late], root, STABLE_OUT_OF_ORDER)
             else:
                 fifo = (cause == late - 1) & (topic.owner[cause] == topic.owner[late])
-                for kind, pick in (("fifo-order", fifo), ("causal-order", ~fifo)):
-                    self._add(kind, late[pick], cause[pick], position[late[pick]], latest[late[pick]], root[pick])
-        self._check_missing(position, stable=stable)
+                self._add_late("fifo-order", late[fifo], cause[fifo], root[fifo])
+                self._add_late("causal-order", late[~fifo], cause[~fifo], root[~fifo])
+        if not (stable and self.member.holes):
+            self._check_missing(position, stable=stable)
+
+    def _add_late(self, kind: FindingKind, rows: Ints, cause: Ints, root: Bools) -> None:
+        self._add(kind, rows, cause, self.position[rows], self.position[cause], root)
 
     def _check_missing(self, position: Ints, *, stable: bool) -> None:
         topic = self.topic
@@ -400,8 +404,7 @@ class _TopicReplay:
                     rows,
                     at=topic.seq[rows],
                     reason=reason,
-                    origin=log.context_origin[part],
-                    counter=log.context_counter[part],
+                    phantoms=(log.context_origin[part], log.context_counter[part]),
                 )
             else:
                 self._add("tag-mismatch", rows, cause, topic.seq[rows], topic.seq[cause], reason=reason)
@@ -417,17 +420,35 @@ class _TopicReplay:
         use = dots >= 0
         of, dots = of[use], dots[use]
         cause = np.full(topic.messages, -1, dtype=np.int64)
+        touched = [self._covered(of, dots, j) >= first for j, first, _ in topic.joiners]
         for a in range(len(topic.origins)):
-            reach = topic.past[a, dots].astype(np.int64)
-            mine = topic.owner[dots] == a
-            reach[mine] = dots[mine] - topic.starts[a] + 1
-            covered = np.zeros(topic.messages, dtype=np.int64)
-            np.maximum.at(covered, of, reach)
+            covered = self._covered(of, dots, a)
             short = rows[topic.past[a, rows] > covered[rows]]
-            cause[short] = topic.starts[a] + topic.past[a, short] - 1
+            last = topic.starts[a] + topic.past[a, short] - 1
+            # A tag may reach what a joiner's message follows by the state it joined with, which no log shows.
+            for by_joiner, (j, _, rejoined) in zip(touched, topic.joiners, strict=True):
+                keep = ~by_joiner[short] | self._after_join(last, j, rejoined)
+                short, last = short[keep], last[keep]
+            cause[short] = last
         short = rows[cause[rows] >= 0]
         if short.size:
             self._add("tag-mismatch", short, cause[short], topic.seq[short], topic.seq[cause[short]], reason=TAG_UNDER)
+
+    def _covered(self, of: Ints, dots: Ints, a: int) -> Ints:
+        """Return, per message, how far into origin `a` the down-closure of its tag reaches."""
+        topic = self.topic
+        reach = topic.past[a, dots].astype(np.int64)
+        mine = topic.owner[dots] == a
+        reach[mine] = dots[mine] - topic.starts[a] + 1
+        covered = np.zeros(topic.messages, dtype=np.int64)
+        np.maximum.at(covered, of, reach)
+        return covered
+
+    def _after_join(self, rows: Ints, joiner: int, rank: int) -> Bools:
+        """Mark the messages that follow, or are, message `rank` of a joiner."""
+        topic = self.topic
+        own: Bools = (topic.owner[rows] == joiner) & (rows - topic.starts[joiner] + 1 >= rank)
+        return own | (topic.past[joiner, rows] >= rank)
 
     # ------------------------------------------------------------------------------------------- P5, P6
 
@@ -444,8 +465,7 @@ class _TopicReplay:
                     rows[phantom],
                     at=seq[phantom],
                     reason=STABLE_UNDELIVERED,
-                    origin=log.stable_origin[phantom].astype(np.int64),
-                    counter=log.stable_counter[phantom].astype(np.int64),
+                    phantoms=(log.stable_origin[phantom], log.stable_counter[phantom]),
                 )
             self._measure_stability(log, rows)
             rows, seq = rows[~phantom], seq[~phantom]
@@ -483,6 +503,24 @@ class _TopicReplay:
         order = np.flatnonzero(self.position)
         order = order[np.argsort(self.position[order], kind="stable")]
         judged = order[~topic.in_doubt[order]]
+        # What a joiner sends may follow, by the state it joined with, what its log never shows. Against a message that
+        # may have been in that state, only what no joiner had a part in can be called concurrent.
+        settled, untouched = np.ones(given.size, dtype=bool), np.ones(judged.size, dtype=bool)
+        for joiner, first, last in topic.joiners:
+            settled &= self._after_join(given, joiner, last)
+            untouched &= ~self._after_join(judged, joiner, first)
+        found = self._premature(stable, given[settled], judged)
+        found += self._premature(stable, given[~settled], judged[untouched])
+        if found:
+            pairs = np.array(found, dtype=np.int64)
+            rows, cause = pairs[:, 0], pairs[:, 1]
+            cause_at = np.where(cause >= 0, self.position[cause], 0)
+            root = _first_per_cause(cause, stable[rows])
+            self._add("stable-order", rows, cause, stable[rows], cause_at, root, CONCURRENT_AFTER_STABLE)
+
+    def _premature(self, stable: Ints, given: Ints, judged: Ints) -> list[tuple[int, int]]:
+        """Return messages of `given` and, for each, the first concurrent one of `judged` delivered after its report."""
+        topic = self.topic
         at = self.position[judged]
         suspects: list[int] = []
         for a in range(len(topic.origins)):
@@ -494,18 +532,11 @@ class _TopicReplay:
             after = np.searchsorted(at, stable[mine], side="right")
             floor = np.append(least, NEVER)[after]
             suspects.extend(mine[floor < mine - block.start + 1].tolist())
-        found: list[tuple[int, int]] = []
-        for row in suspects[:_EXACT_WITNESSES]:
-            witness = self._concurrent_after(row, int(stable[row]), judged, at)
-            if witness is not None:
-                found.append((row, witness))
+        found = [
+            (row, self._concurrent_after(row, int(stable[row]), judged, at)) for row in suspects[:_EXACT_WITNESSES]
+        ]
         found.extend((row, -1) for row in suspects[_EXACT_WITNESSES:])
-        if found:
-            pairs = np.array(found, dtype=np.int64)
-            rows, cause = pairs[:, 0], pairs[:, 1]
-            cause_at = np.where(cause >= 0, self.position[cause], 0)
-            root = _first_per_cause(cause, stable[rows])
-            self._add("stable-order", rows, cause, stable[rows], cause_at, root, CONCURRENT_AFTER_STABLE)
+        return [(row, witness) for row, witness in found if witness is not None]
 
     def _concurrent_after(self, row: int, seq: int, judged: Ints, at: Ints) -> int | None:
         topic = self.topic
@@ -549,17 +580,16 @@ class _TopicReplay:
 
     def _add(
         self,
-        kind: FindingKind | str,
+        kind: FindingKind,
         message: Ints,
         cause: Ints | None = None,
         at: Ints | None = None,
         cause_at: Ints | None = None,
         root: Bools | None = None,
         reason: int = NO_REASON,
-        *,
-        origin: Ints | None = None,
-        counter: Ints | None = None,
+        phantoms: tuple[Ints, Ints] | None = None,
     ) -> None:
+        """Add violations; `phantoms` are the origins and numbers of dots that are not in the universe."""
         size = message.size
         if size == 0:
             return
@@ -567,15 +597,15 @@ class _TopicReplay:
         self.result.violations.append(
             Violations(
                 topic=self.topic.topic,
-                kind=_CODE[kind],  # type: ignore[index]
+                kind=_CODE[kind],
                 reason=reason,
                 message=message,
                 cause=zero - 1 if cause is None else cause,
                 at=zero if at is None else at.astype(np.int64),
                 cause_at=zero if cause_at is None else cause_at.astype(np.int64),
                 root=np.ones(size, dtype=bool) if root is None else root,
-                origin=origin,
-                counter=counter,
+                origin=None if phantoms is None else phantoms[0].astype(np.int64),
+                counter=None if phantoms is None else phantoms[1].astype(np.int64),
             )
         )
 

@@ -92,7 +92,7 @@ class ProcessSummary:
     deliveries: int
     stables: int
     fate: str
-    """`member`, or what its log and the command line say of it: `crashed`, `left`, `evicted`, `absent`, `joined late`."""
+    """`member`, or what the trace and the command line say: `crashed`, `left`, `evicted`, `absent`, `joined late`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,8 @@ def _codes(table: pa.Table, column: str, names: dict[str, int]) -> NDArray[np.in
         array = array.combine_chunks()
     local = np.array([names.setdefault(name, len(names)) for name in array.dictionary.to_pylist()] + [-1])
     indices = array.indices.fill_null(len(array.dictionary)) if array.null_count else array.indices
-    return local.astype(np.int64)[np.asarray(indices)]
+    codes: NDArray[np.int64] = local.astype(np.int64)[np.asarray(indices)]
+    return codes
 
 
 def _numbers(table: pa.Table, column: str) -> NDArray[np.int64]:

@@ -126,7 +126,7 @@ class Witness:
         at = int(np.searchsorted(index.seq, topic.seq[row]))
         start = int(index.delta_ends[at - 1]) if at else 0
         part = slice(start, int(index.delta_ends[at]))
-        rows = topic.locate(log.names, index.delta_origin[part], index.delta_counter[part])
+        rows = topic.locate(log.names, index.delta_origin[part], index.delta_last[part])
         seqs = index.delta_seq[part]
         for i in np.argsort(seqs).tolist():
             dependency = int(rows[i])
