@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
+import os
 import signal
 import sys
 from pathlib import Path
@@ -15,7 +17,7 @@ import typer
 import causalcast
 from causalcast.cli.errors import CommandError
 from causalcast.cli.pipes import LineReader, LineWriter
-from causalcast.model import Delivered, MembershipChanged, PayloadTooLargeError, Stable
+from causalcast.model import CausalcastError, Delivered, MembershipChanged, PayloadTooLargeError, Stable
 from causalcast.protocols import DEFAULT_STACK, stack
 
 if TYPE_CHECKING:
@@ -73,9 +75,14 @@ async def _run(
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     output = LineWriter(sys.stdout.fileno())
-    async with causalcast.open(
-        name, listen=listen, peers=peers, stack=stack_name, group=group_name, trace=trace
-    ) as group:
+    async with contextlib.AsyncExitStack() as exits:
+        member = causalcast.open(name, listen=listen, peers=peers, stack=stack_name, group=group_name, trace=trace)
+        try:
+            group = await exits.enter_async_context(member)
+        except CausalcastError:
+            raise
+        except OSError as error:
+            raise CommandError(f"cannot open {name} on {listen}: {_reason(error)}", 2) from error
         tasks = [
             asyncio.create_task(task)
             for task in (_tell(group, output), _speak(group, output, stop), stop.wait(), output.broken.wait())
@@ -86,6 +93,14 @@ async def _run(
         for task in done:
             await task
     await output.close(LAST_WORDS_SECONDS)
+
+
+def _reason(error: OSError) -> str:
+    """Without what asyncio puts around it."""
+    if error.errno is not None and error.errno > 0:
+        reason = os.strerror(error.errno)
+        return f"{error.filename}: {reason}" if error.filename else reason
+    return error.strerror or str(error)
 
 
 async def _speak(group: Group, output: LineWriter, stop: asyncio.Event) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import os
+import select
 import threading
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES: Final = 1 << 16
 UNWRITTEN_BYTES: Final = 1 << 20
+IDLE_SECONDS: Final = 0.5
+"""How often an idle writer looks whether anybody still reads."""
 
 
 class LineReader:
@@ -102,10 +105,15 @@ class LineWriter:
         await asyncio.to_thread(self._thread.join, patience)
 
     def _run(self) -> None:
+        poll = select.poll()
+        poll.register(self._descriptor, 0)  # reports errors only: that the reader is gone
         while True:
             with self._changed:
                 while not self._buffer and not self._ended:
-                    self._changed.wait()
+                    self._changed.wait(IDLE_SECONDS)
+                    if poll.poll(0):
+                        self._tell(self.broken)
+                        return
                 if not self._buffer:
                     return
                 left = memoryview(bytes(self._buffer))
