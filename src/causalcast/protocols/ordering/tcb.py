@@ -215,14 +215,16 @@ class TCB:
 
         bits = 0
         pred = []
+        graph = self._graph
         for before_slot, before_counter in unstable:
-            before = self._node(before_slot, before_counter)
+            before = graph[before_slot].get(before_counter) or self._slot(before_slot, before_counter)
             before.succ.append(node)
             pred.append(before)
             if before.stage < DELIVERED:
                 bits |= 1 << before_slot
         if delivered != counter - 1 and not bits & 1 << slot:
-            self._node(slot, counter - 1).succ.append(node)
+            previous = nodes.get(counter - 1) or self._slot(slot, counter - 1)
+            previous.succ.append(node)
             bits |= 1 << slot
         node.pred = pred
         node.context = message.context
@@ -232,11 +234,9 @@ class TCB:
         if not bits:
             self._deliver(node)
 
-    def _node(self, slot: int, counter: int) -> Node:
-        """The node of a dot that is not stable, made as a slot if nothing is here yet."""
-        node = self._graph[slot].get(counter)
-        if node is None:
-            node = self._graph[slot][counter] = Node(slot, counter, SLOT)
+    def _slot(self, slot: int, counter: int) -> Node:
+        """A place in the graph for a dot that is not here yet."""
+        node = self._graph[slot][counter] = Node(slot, counter, SLOT)
         return node
 
     def _check(self, origin: ProcessId, counter: int, context: tuple[RawDot, ...]) -> tuple[int, list[tuple[int, int]]]:
@@ -305,8 +305,23 @@ class TCB:
             self._apply_phantoms()
 
     def _past(self, slot: int, counter: int, pred: Sequence[Node]) -> tuple[int, ...]:
-        """The vector of a dot whose past is delivered: what is stable, its predecessors and their pasts, itself."""
-        counts = list(map(max, self._stable, *[before.tag.counts for before in pred])) if pred else self._stable[:]
+        """The vector of a dot whose past is delivered: itself, its predecessors and their pasts.
+
+        What is stable and what its origin was heard to have is in it too. A predecessor is the last of its origin
+        there; of the others, only those of whom more is here than is known to be in it need a look at the pasts.
+        """
+        counts = list(map(max, self._stable, self._heard[slot]))
+        if pred:
+            known = 1 << slot
+            for before in pred:
+                counts[before.slot] = before.counter
+                known |= 1 << before.slot
+            pasts = None
+            for other, (count, here) in enumerate(zip(counts, self._delivered, strict=True)):
+                if count < here and not known >> other & 1:
+                    if pasts is None:
+                        pasts = [before.tag.counts for before in pred]
+                    counts[other] = max(count, *[past[other] for past in pasts])
         counts[slot] = counter
         return tuple(counts)
 

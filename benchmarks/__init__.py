@@ -1,0 +1,1 @@
+"""Measurements: CPU time and ratios, printed and written to build/bench."""
