@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 OUTPUT: Final = Path("build/demo")
 SUBJECT: Final = "tcb"
 CONTROL: Final = "unordered"
+READER: Final = "joey"
+"""Who only reads in the document's example; another member's view is shown where his made sense."""
 PIPE_WIDTH: Final = 110
 
 EXIT_AS_EXPECTED: Final = 0
@@ -138,7 +140,7 @@ def _show(outcomes: list[Outcome], results: list[AuditResult], console: Console)
                 table.add_row(noticed, mine, theirs)
             table.add_section()
         style = "bold" if label == "verdict" else ""
-        table.add_row(label, _coloured(subject), _coloured(control), style=style)
+        table.add_row("members" if label == "processes" else label, _coloured(subject), _coloured(control), style=style)
     table.caption = (
         f"with {PAUSED} paused for {PAUSE_SECONDS:.0f} s and a connection reset, which the latencies include"
     )
@@ -159,7 +161,7 @@ def _show(outcomes: list[Outcome], results: list[AuditResult], console: Console)
 
 def _show_conversation(outcome: Outcome, console: Console) -> None:
     """What a reader made of it who was told things out of order."""
-    reader = next((name for name in reversed(MEMBERS) if outcome.scores[name].confused), None)
+    reader = next((name for name in (READER, *MEMBERS) if outcome.scores[name].confused), None)
     if reader is not None:
         console.print(f"\nA conversation as {reader} read it on {outcome.stack}:\n", highlight=False)
         for number in outcome.scores[reader].confused:
