@@ -24,22 +24,24 @@ Departures from the print:
 * A phantom counts only once everything its sender broadcast before it, and all of its context, is delivered here
   (the print applies it to what happens to be there, and loses the rest). The latest one per member is kept until
   then. An idle member sends one by itself, `PHANTOM_DELAY_NS` after it took something it has not yet spoken of.
-* A tag also holds its past as a vector, made once at delivery from the predecessors' vectors and the stable
-  frontier; it never travels. It makes comparison one look-up, and lets a tag outlive its node.
+* A tag also holds its past as a vector, made once at delivery from the predecessors' vectors and what its
+  origin was heard to have; it never travels. It makes comparison one look-up, and lets a tag outlive its node. With
+  it a delivered node needs no edges: only dots that are awaited know who waits.
 * What a message's past has newly covered is read from its vector and that of its origin's previous message, not by
   walking back along the edges: each bit of each dot is touched once, however many edges lead there.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence  # noqa: TC003 - msgspec reads the annotations of `Node`
 from typing import TYPE_CHECKING, ClassVar, Final
+
+import msgspec
 
 from causalcast.model import Delivered, Message, ProtocolViolationError, RawDot, Stable, Tag
 from causalcast.protocols.port import BroadcastMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from causalcast.model import Event, ProcessId
     from causalcast.protocols.dissemination import Direct
     from causalcast.protocols.membership import StaticMembership
@@ -70,24 +72,22 @@ class Phantom(BroadcastMessage, frozen=True, array_like=True, gc=False, tag=2):
     context: tuple[RawDot, ...]
 
 
-class Node:
-    """A dot in the graph."""
+class Node(msgspec.Struct, eq=False, gc=False):
+    """A dot in the graph. It refers only to nodes that wait for it, so reference counting frees every graph."""
 
-    __slots__ = ("bits", "context", "counter", "index", "payload", "pred", "slot", "stage", "succ", "tag")
-
-    tag: Tag
-    payload: bytes
-    context: tuple[RawDot, ...]
-
-    def __init__(self, slot: int, counter: int, stage: int) -> None:
-        self.slot = slot
-        self.counter = counter
-        self.stage = stage
-        self.bits = 0
-        self.pred: Sequence[Node] = ()
-        self.succ: list[Node] = []
-        self.index = 0
-        """Place in the order of delivery at this process."""
+    slot: int
+    counter: int
+    stage: int
+    bits: int = 0
+    index: int = 0
+    """Place in the order of delivery at this process."""
+    tag: Tag | None = None
+    message: TaggedMessage | None = None
+    """While it waits: what came."""
+    pred: Sequence[tuple[int, int]] = ()
+    """While it waits: slot and counter of the dots of its context that were not stable when it came."""
+    succ: list[Node] | None = None
+    """Until it is delivered: who waits for it."""
 
 
 class TCB:
@@ -137,20 +137,9 @@ class TCB:
         self._silent_about_news = False
         tag = Tag(self._me, counter, context, tuple(self._taken), self._roster)
 
-        node = Node(slot, counter, DELIVERED)
-        node.tag = tag
-        node.bits = self._all_bits & ~(1 << slot)
-        node.index = self._deliveries
+        node = Node(slot, counter, DELIVERED, self._all_bits & ~(1 << slot), self._deliveries, tag)
         self._deliveries += 1
         self._delivered[slot] = counter
-        pred = []
-        for origin, count in context:
-            before_slot = self._slots[origin]
-            if count > self._stable[before_slot]:
-                before = self._graph[before_slot][count]
-                before.succ.append(node)
-                pred.append(before)
-        node.pred = pred
         self._graph[slot][counter] = node
         self._dissemination.broadcast(TaggedMessage(self._me, counter, context, payload))
         if not node.bits:
@@ -172,10 +161,7 @@ class TCB:
                 self._phantom_timer_set = True
                 self._port.set_timer(PHANTOM_DELAY_NS, PHANTOM_TIMER)
         elif isinstance(event, Stable):
-            node = self._graph[self._slots[event.tag.origin]].pop(event.tag.counter)
-            # Breaks the cycles between predecessors and successors, so that memory is freed at once.
-            node.pred = ()
-            node.succ = []
+            del self._graph[self._slots[event.tag.origin]][event.tag.counter]
 
     def timer(self, timer: Timer) -> None:
         """Speak of what was taken, if no broadcast has done so meanwhile (algorithm 10, stabPhantom)."""
@@ -200,7 +186,13 @@ class TCB:
 
     def _receive_message(self, message: TaggedMessage) -> None:
         counter = message.counter
-        slot, unstable = self._check(message.origin, counter, message.context)
+        context = message.context
+        if len(context) == 1 and context[0][1] == counter - 1 and context[0][0] == message.origin:
+            slot = self._slots.get(message.origin, self._my_slot)
+            if counter - 1 == self._delivered[slot] > 0 and counter not in self._graph[slot] and slot != self._my_slot:
+                self._deliver_follower(slot, message)
+                return
+        slot, unstable = self._check(message.origin, counter, context)
         delivered = self._delivered[slot]
         if counter <= delivered:
             return
@@ -214,30 +206,52 @@ class TCB:
             return
 
         bits = 0
-        pred = []
         graph = self._graph
         for before_slot, before_counter in unstable:
-            before = graph[before_slot].get(before_counter) or self._slot(before_slot, before_counter)
-            before.succ.append(node)
-            pred.append(before)
-            if before.stage < DELIVERED:
+            before = graph[before_slot].get(before_counter)
+            if before is None or before.stage < DELIVERED:
+                self._wait(node, before_slot, before_counter)
                 bits |= 1 << before_slot
         if delivered != counter - 1 and not bits & 1 << slot:
-            previous = nodes.get(counter - 1) or self._slot(slot, counter - 1)
-            previous.succ.append(node)
+            self._wait(node, slot, counter - 1)
             bits |= 1 << slot
-        node.pred = pred
-        node.context = message.context
-        node.payload = message.payload
+        node.pred = unstable
+        node.message = message
         node.bits = bits
         self._pending[slot] += 1
         if not bits:
             self._deliver(node)
 
-    def _slot(self, slot: int, counter: int) -> Node:
-        """A place in the graph for a dot that is not here yet."""
-        node = self._graph[slot][counter] = Node(slot, counter, SLOT)
-        return node
+    def _wait(self, node: Node, slot: int, counter: int) -> None:
+        """`node` waits for a dot that is not delivered here, and may not have come at all."""
+        nodes = self._graph[slot]
+        before = nodes.get(counter)
+        if before is None:
+            before = nodes[counter] = Node(slot, counter, SLOT)
+        if before.succ is None:
+            before.succ = [node]
+        else:
+            before.succ.append(node)
+
+    def _deliver_follower(self, slot: int, message: TaggedMessage) -> None:
+        """Deliver a message whose sender took nothing since its previous one, delivered here; nobody waits for it.
+
+        Its past is what its sender was heard to have, and the previous message: nothing new is behind anyone.
+        """
+        counter = message.counter
+        past = list(self._heard[slot])
+        past[slot] = counter
+        counts = self._heard[slot] = tuple(past)
+        tag = Tag(message.origin, counter, message.context, counts, self._roster)
+        bits = self._all_bits & ~(1 << self._my_slot | 1 << slot)
+        node = self._graph[slot][counter] = Node(slot, counter, DELIVERED, bits, self._deliveries, tag)
+        self._delivered[slot] = counter
+        self._deliveries += 1
+        self._port.deliver(Message(message.payload, tag))
+        if not bits:
+            self._stabilize([node])
+        if self._phantoms:
+            self._apply_phantoms()
 
     def _check(self, origin: ProcessId, counter: int, context: tuple[RawDot, ...]) -> tuple[int, list[tuple[int, int]]]:
         """The slot of `origin`, and slot and counter of each dot in its context that is not stable here.
@@ -282,8 +296,10 @@ class TCB:
         for node in ready:
             slot = node.slot
             bit = 1 << slot
+            message = node.message
+            assert message is not None
             counts = self._past(slot, node.counter, node.pred)
-            tag = Tag(names[slot], node.counter, node.context, counts, self._roster)
+            tag = Tag(names[slot], node.counter, message.context, counts, self._roster)
             self._delivered[slot] = node.counter
             self._pending[slot] -= 1
             node.tag = tag
@@ -291,36 +307,42 @@ class TCB:
             node.bits = all_bits & ~bit
             node.index = self._deliveries
             self._deliveries += 1
-            self._port.deliver(Message(node.payload, tag))
-            del node.payload, node.context
-            for after in node.succ:
-                if after.stage == RECEIVED and after.bits & bit:
+            self._port.deliver(Message(message.payload, tag))
+            for after in node.succ or ():
+                if after.bits & bit:
                     after.bits ^= bit
                     if not after.bits:
                         ready.append(after)
+            node.message = node.succ = None
+            node.pred = ()
             self._update_stability(slot, counts)
             if not node.bits:
                 self._stabilize([node])
         if self._phantoms:
             self._apply_phantoms()
 
-    def _past(self, slot: int, counter: int, pred: Sequence[Node]) -> tuple[int, ...]:
+    def _past(self, slot: int, counter: int, pred: Sequence[tuple[int, int]]) -> tuple[int, ...]:
         """The vector of a dot whose past is delivered: itself, its predecessors and their pasts.
 
-        What is stable and what its origin was heard to have is in it too. A predecessor is the last of its origin
-        there; of the others, only those of whom more is here than is known to be in it need a look at the pasts.
+        What its origin was heard to have is in it, and so is what is stable, since stable is what was heard of all. A
+        predecessor is the last of its origin there; of the others, only those of whom more is here than is known to
+        be in it need a look at the pasts.
         """
-        counts = list(map(max, self._stable, self._heard[slot]))
-        if pred:
-            known = 1 << slot
-            for before in pred:
-                counts[before.slot] = before.counter
-                known |= 1 << before.slot
+        counts = list(self._heard[slot])
+        tags = []
+        known = 1 << slot
+        for before_slot, before_counter in pred:
+            before = self._graph[before_slot].get(before_counter)
+            if before is not None and before.tag is not None:
+                tags.append(before.tag)
+                counts[before_slot] = before_counter
+                known |= 1 << before_slot
+        if tags:
             pasts = None
             for other, (count, here) in enumerate(zip(counts, self._delivered, strict=True)):
                 if count < here and not known >> other & 1:
                     if pasts is None:
-                        pasts = [before.tag.counts for before in pred]
+                        pasts = [tag.counts for tag in tags]
                     counts[other] = max(count, *[past[other] for past in pasts])
         counts[slot] = counter
         return tuple(counts)
@@ -347,7 +369,9 @@ class TCB:
         for node in nodes:
             node.stage = STABLE
             self._stable[node.slot] = node.counter
-            self._port.stable(node.tag)
+            tag = node.tag
+            assert tag is not None
+            self._port.stable(tag)
 
     # ------------------------------------------------------------------ phantoms
 
@@ -369,7 +393,7 @@ class TCB:
                 dots = [(self._slots[origin], counter) for origin, counter in phantom.context]
                 if any(delivered[before] < counter for before, counter in dots):
                     continue
-                pred = [self._graph[before][counter] for before, counter in dots if counter > self._stable[before]]
+                pred = [(before, counter) for before, counter in dots if counter > self._stable[before]]
                 # An older phantom of the same dot may come again: what was heard since must not be unheard.
                 past = map(max, self._heard[slot], self._past(slot, spoken, pred))
                 self._update_stability(slot, tuple(past))
