@@ -95,26 +95,34 @@ def test_the_tag_in_the_trace_is_the_context_that_was_sent() -> None:
     assert Dot("p0", 1) in {dot for row in broadcasts for dot in row.context or ()}
 
 
-@given(st.lists(st.integers(0, 20), max_size=60))
-def test_the_time_queue_pops_by_time_then_by_insertion(times: list[int]) -> None:
-    queue: TimeQueue[tuple[int, int]] = TimeQueue()
-    expected = []
-    popped = []
-    for number, time in enumerate(times):
-        queue.push(queue.now + time, (queue.now + time, number))
-        expected.append((queue.now + time, number))
-        if number % 3 == 2:
-            popped.append(queue.pop())
-    while len(queue):
-        popped.append(queue.pop())
-    assert sorted(popped) == sorted(expected)
-    assert popped == sorted(popped, key=lambda item: item[0]) or len(times) > 2
-    assert all(a[1] < b[1] for a, b in pairwise(popped) if a[0] == b[0])
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 3)), max_size=40))
+def test_calls_happen_by_time_then_by_insertion(pushes: list[tuple[int, int]]) -> None:
+    """Each call pushes up to three more at its own time, which happen last of that time."""
+    queue = TimeQueue()
+    happened: list[tuple[int, int]] = []
+    numbers = iter(range(10_000))
+
+    def call(argument: tuple[int, int, int]) -> None:
+        time, number, children = argument
+        assert queue.now == time
+        happened.append((time, number))
+        for _ in range(children):
+            queue.push(time, call, (time, next(numbers), 0))
+
+    for time, children in pushes:
+        queue.push(time, call, (time, next(numbers), children))
+    for bucket in queue.buckets():
+        calls = iter(bucket)
+        for function, argument in zip(calls, calls, strict=True):
+            function(argument)
+    assert happened == sorted(happened)
+    assert len(happened) == len(pushes) + sum(children for _, children in pushes)
+    assert len(queue) == 0
 
 
 def test_the_time_queue_refuses_the_past() -> None:
-    queue: TimeQueue[str] = TimeQueue()
-    queue.push(5, "later")
-    queue.pop()
+    queue = TimeQueue()
+    queue.push(5, print)
+    next(queue.buckets())
     with pytest.raises(ValueError, match="before the present"):
-        queue.push(4, "too late")
+        queue.push(4, print)

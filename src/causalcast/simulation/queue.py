@@ -1,52 +1,51 @@
-"""The time queue: events in order of time, and in order of insertion within the same nanosecond.
+"""The time queue: calls in order of time, and in order of insertion within the same tick.
 
-Buckets by time over a heap of bare integers: a tuple heap compares tuples at every sift, this one integers, and
-events of the same time cost no sift at all.
+One list per tick, and a heap of bare ticks. A call is two places in its tick's list, the function and its argument:
+no tuple, no comparison, and no sift for calls that share a tick.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from heapq import heappop, heappush
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 
-class TimeQueue(Generic[T]):
-    """Push at any time not before the present; pop in order."""
+class TimeQueue:
+    """Calls to make at times not before the present, in whole nanoseconds; `now` is the present."""
 
-    __slots__ = ("_buckets", "_current", "_times", "now", "size")
+    __slots__ = ("_buckets", "_times", "now")
 
     def __init__(self) -> None:
         self.now = 0
-        self.size = 0
         self._times: list[int] = []
-        self._buckets: dict[int, deque[T]] = {}
-        self._current: deque[T] = deque()
+        self._buckets: dict[int, list[Any]] = {}
 
-    def push(self, time_ns: int, item: T) -> None:
-        """Add `item` at `time_ns`; a time before `now` raises `ValueError`."""
-        self.size += 1
-        if time_ns == self.now:
-            self._current.append(item)
-            return
+    def push(self, time_ns: int, call: Callable[[Any], None], argument: Any = None) -> None:
+        """Make `call(argument)` at `time_ns`; a time before `now` raises `ValueError`."""
         bucket = self._buckets.get(time_ns)
         if bucket is None:
             if time_ns < self.now:
                 raise ValueError(f"{time_ns} ns is before the present, {self.now} ns")
-            self._buckets[time_ns] = deque((item,))
+            self._buckets[time_ns] = [call, argument]
             heappush(self._times, time_ns)
         else:
-            bucket.append(item)
+            bucket.append(call)
+            bucket.append(argument)
 
-    def pop(self) -> T:
-        """The next item; moves `now` to its time. An empty queue raises `IndexError`."""
-        if not self._current:
-            self.now = heappop(self._times)
-            self._current = self._buckets.pop(self.now)
-        self.size -= 1
-        return self._current.popleft()
+    def buckets(self) -> Iterator[list[Any]]:
+        """For each time in order, its list of call, argument, call, argument, ... to run; sets `now` first.
+
+        What is pushed for the present while a list is run is appended to that list.
+        """
+        times, buckets = self._times, self._buckets
+        while times:
+            self.now = time = heappop(times)
+            yield buckets[time]
+            del buckets[time]
 
     def __len__(self) -> int:
-        return self.size
+        """Calls pushed for times after the present and, while a list is run, those in it."""
+        return sum(map(len, self._buckets.values())) // 2

@@ -7,10 +7,12 @@ data.
 
 from __future__ import annotations
 
+import gc
 import random
 from collections import deque
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -21,15 +23,29 @@ from causalcast.simulation.queue import TimeQueue
 from causalcast.trace.schema import TraceEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from causalcast.protocols import Process, Random, Stack, Timer, WireMessage
     from causalcast.simulation.network import Delay
     from causalcast.trace.writer import TraceSink
 
-ARRIVAL, TIMER, TAKE, CALL = range(4)
+PROGRESS_EVENTS = 100_000
+"""About so many events happen between two reports of progress."""
 
-_Item: TypeAlias = tuple[int, "SimulatedHost", object, object]
+
+@contextmanager
+def _cyclic_garbage_left_alone() -> Iterator[None]:
+    """No cyclic collection while events run: it would visit every message in flight again and again.
+
+    Protocols break their own cycles, so what they drop is freed at once.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 class Application(Protocol):
@@ -98,7 +114,7 @@ class SimulatedHost:
     def set_timer(self, delay_ns: int, timer: Timer) -> None:
         due = self._simulator.queue.now + delay_ns
         self._timers[timer] = due
-        self._simulator.queue.push(due, (TIMER, self, timer, due))
+        self._simulator.queue.push(due, self.fire, (timer, due))
 
     def cancel_timer(self, timer: Timer) -> None:
         self._timers.pop(timer, None)
@@ -114,17 +130,19 @@ class SimulatedHost:
 
     def call_after(self, delay_ns: int, call: Callable[[], None]) -> None:
         """Run `call` after `delay_ns` of virtual time."""
-        self._simulator.queue.push(self._simulator.queue.now + delay_ns, (CALL, self, call, None))
+        self._simulator.queue.push(self._simulator.queue.now + delay_ns, lambda _: call())
 
     # the event loop's side
 
-    def arrive(self, sender: ProcessId, message: WireMessage) -> None:
-        self.process.receive(sender, message)
+    def arrive(self, packet: tuple[ProcessId, WireMessage]) -> None:
+        """A message arrives from its sender."""
+        self.process.receive(*packet)
         if self.queue:
             self.drain()
 
-    def fire(self, timer: Timer, due: int) -> None:
-        """A setting of `timer` is due, unless it was replaced or cancelled meanwhile."""
+    def fire(self, setting: tuple[Timer, int]) -> None:
+        """A setting of a timer is due, unless it was replaced or cancelled meanwhile."""
+        timer, due = setting
         if self._timers.get(timer) == due:
             del self._timers[timer]
             self.process.timer(timer)
@@ -137,7 +155,7 @@ class SimulatedHost:
             if self.queue and not self._taking:
                 self._taking = True
                 delay = thinking.draw(self.take_random)
-                self._simulator.queue.push(self._simulator.queue.now + delay, (TAKE, self, None, None))
+                self._simulator.queue.push(self._simulator.queue.now + delay, self.take_late)
             return
         if self._taking:
             return
@@ -146,7 +164,7 @@ class SimulatedHost:
             self._take_one()
         self._taking = False
 
-    def take_late(self) -> None:
+    def take_late(self, _: None) -> None:
         """The application, having thought, takes one event."""
         self._take_one()
         self._taking = False
@@ -179,7 +197,7 @@ class Simulator:
         self.network = network or Network()
         self.thinking = thinking
         self.counters = Counters()
-        self.queue: TimeQueue[_Item] = TimeQueue()
+        self.queue = TimeQueue()
         self._trace = trace
         self._tags_promised = "P4" in stack.promises
         self._encoder = msgspec.msgpack.Encoder()
@@ -188,31 +206,29 @@ class Simulator:
         self._link_free: dict[tuple[ProcessId, ProcessId], int] = {}
         self._applications = {name: application(name) for name in self.roster}
         self.hosts = {name: SimulatedHost(name, self, self._applications[name]) for name in self.roster}
+        self._arrivals = {name: host.arrive for name, host in self.hosts.items()}
         for host in self.hosts.values():
             host.process = stack.process(host, self.roster)
 
     def run(self, *, until_ns: int | None = None, progress: Callable[[Simulator], None] | None = None) -> Counters:
-        """Run until nothing is left to happen, or `until_ns`; `progress` is called every 100,000 events."""
+        """Run until nothing is left to happen, or `until_ns`; `progress` is called now and then."""
         for name, host in self.hosts.items():
             host.process.start()
             self._applications[name].start(host)
         queue = self.queue
         counters = self.counters
-        while queue.size:
-            kind, host, first, second = queue.pop()
-            if until_ns is not None and queue.now > until_ns:
-                break
-            counters.events += 1
-            if kind == ARRIVAL:
-                host.arrive(first, second)  # type: ignore[arg-type]
-            elif kind == TIMER:
-                host.fire(first, second)  # type: ignore[arg-type]
-            elif kind == TAKE:
-                host.take_late()
-            else:
-                first()  # type: ignore[operator]
-            if progress is not None and not counters.events % 100_000:
-                progress(self)
+        report_at = PROGRESS_EVENTS
+        with _cyclic_garbage_left_alone():
+            for bucket in queue.buckets():
+                if until_ns is not None and queue.now > until_ns:
+                    break
+                calls = iter(bucket)
+                for call, argument in zip(calls, calls, strict=True):
+                    call(argument)
+                counters.events += len(bucket) // 2
+                if progress is not None and counters.events >= report_at:
+                    report_at = counters.events + PROGRESS_EVENTS
+                    progress(self)
         return counters
 
     def send(self, sender: SimulatedHost, destinations: Sequence[ProcessId], message: WireMessage) -> None:
@@ -223,13 +239,16 @@ class Simulator:
         self.counters.sends += len(destinations)
         if self._trace is not None:
             self._overhead = len(self._encoder.encode(message)) + FRAME_HEADER_BYTES
+        packet = (name, message)
+        push = self.queue.push
+        arrivals = self._arrivals
         for destination in destinations:
             arrival = now + network.draw(name, destination, self._random)
             if network.fifo:
                 link = (name, destination)
                 arrival = max(arrival, self._link_free.get(link, 0))
                 self._link_free[link] = arrival
-            self.queue.push(arrival, (ARRIVAL, self.hosts[destination], name, message))
+            push(arrival, arrivals[destination], packet)
 
     def log_broadcast(self, host: SimulatedHost, tag: Tag, payload: bytes) -> None:
         """Count and trace a broadcast."""
