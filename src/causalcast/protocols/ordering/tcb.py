@@ -33,7 +33,7 @@ Departures from the print:
 
 from __future__ import annotations
 
-from collections.abc import Sequence  # noqa: TC003 - msgspec reads the annotations of `Node`
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
