@@ -328,9 +328,34 @@ def test_a_burst_of_a_hundred_thousand_against_a_slow_consumer_is_bounded_and_dr
     run(main(), 60)
 
 
-async def _broadcast_many(group: causalcast.Group, count: int) -> None:
+async def _broadcast_many(group: causalcast.Group, count: int, payload: bytes = b"") -> None:
     for _ in range(count):
-        await group.broadcast(b"")
+        await group.broadcast(payload)
+
+
+def test_a_peer_that_stops_reading_costs_a_bounded_buffer_and_no_copy_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("causalcast.runtime.link.RESEND_BYTES", 20 * 2**20)
+
+    async def main() -> None:
+        async with causalcast.open("b", listen="127.0.0.1:0", peers={"a": DIALS_US}) as b:
+            host, _, port = b.address.rpartition(":")
+            _, writer = await asyncio.open_connection(host, int(port), limit=1024)
+            writer.write(hello_of("a"))
+            await until(lambda: b.links()[0].connected)
+            sending = asyncio.create_task(_broadcast_many(b, 1_000, bytes(100_000)))
+            await asyncio.sleep(0.3)
+            (state,) = b.links()
+            assert 20 * 2**20 <= state.resend_bytes <= 20 * 2**20 + 100_100
+            (connection,) = b._running.mesh._connections.values()
+            assert connection._transport is not None
+            assert connection._transport.get_write_buffer_size() <= 2 * limits.WRITE_CHUNK
+            assert not sending.done()
+            sending.cancel()
+            writer.write(close_frame(1, "a leaves"))
+            await until(lambda: not b.links()[0].connected)
+            writer.transport.abort()
+
+    run(main())
 
 
 def test_a_member_that_takes_nothing_makes_the_others_wait_and_then_go_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -327,6 +327,7 @@ def test_a_cancelled_broadcast_that_waited_is_not_sent() -> None:
         ({"peers": {"b": "::1:80"}}, InvalidAddressError),
         ({"stack": "tcp"}, UnknownStackError),
         ({"frame_limit": 10}, ValueError),
+        ({"group": "g" * 200}, InvalidNameError),
     ],
 )
 def test_what_cannot_be_opened_is_refused_at_once(options: dict[str, object], error: type[Exception]) -> None:
@@ -343,6 +344,44 @@ def test_an_address_in_use_is_an_os_error_and_leaves_nothing_behind() -> None:
                     pass
 
     run(main())
+
+
+def test_a_broadcast_that_waits_when_its_group_closes_is_told_so_and_what_it_waited_for_is_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("causalcast.runtime.link.RESEND_FRAMES", 10)
+    monkeypatch.setattr("causalcast.runtime.group.STALL_WARNING_S", 0.05)
+    monkeypatch.setattr("causalcast.runtime.group.LINGER_S", 0.1)
+
+    async def main() -> None:
+        async with causalcast.open("b", listen="127.0.0.1:0", peers={"a": DIALS_US}) as b:
+            for _ in range(10):
+                await b.broadcast(b"x")
+            waiting = [asyncio.create_task(b.broadcast(b"too many")) for _ in range(3)]
+            await asyncio.sleep(0.1)
+            await b.close()
+            for task in waiting:
+                with pytest.raises(GroupClosedError):
+                    await task
+
+    run(main())
+    assert "b: a broadcast has waited 0.05 s for a to acknowledge" in caplog.text
+    assert "b: closes although not everything is acknowledged: a (10 frames)" in caplog.text
+
+
+def test_the_group_runs_on_uvloop() -> None:
+    uvloop = pytest.importorskip("uvloop")
+
+    async def main() -> None:
+        async with members("abc") as groups, applications(groups) as apps:
+            for group in groups:
+                for _ in range(100):
+                    await group.broadcast(bytes(1000))
+            for app in apps:
+                await app.until_stable(300)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(asyncio.wait_for(main(), 20))
 
 
 def test_what_is_not_bytes_is_refused() -> None:

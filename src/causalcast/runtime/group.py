@@ -9,7 +9,8 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from causalcast.model import GroupClosedError, PayloadTooLargeError, Roster
+from causalcast.model import GroupClosedError, InvalidNameError, PayloadTooLargeError, Roster
+from causalcast.model.roster import MAX_NAME_BYTES
 from causalcast.protocols import DEFAULT_STACK, stack
 from causalcast.protocols.wire import FRAME_HEADER_BYTES
 from causalcast.runtime.address import Address
@@ -44,7 +45,8 @@ def open(
     """The member `name` of a group whose other members are `peers` (name to `host:port`); use it with `async with`.
 
     All members must be given the same names, `group`, `stack` and `frame_limit`. `listen` is `host:port`; port 0 takes
-    any, see `Group.address`. `trace` is a folder, where `NAME.jsonl` is written, or a sink of your own.
+    any, see `Group.address`. `trace` is a folder, where `NAME.jsonl` is written, or a sink of your own,
+    which is closed with the group.
 
     Raises `InvalidNameError`, `InvalidAddressError`, `UnknownStackError`; entering the context raises `OSError` if the
     address cannot be had.
@@ -77,6 +79,8 @@ class Group:
         """The largest payload in bytes that `broadcast` takes."""
         if self.payload_limit < 1:
             raise ValueError(f"a frame limit of {frame_limit} bytes leaves no room for a payload")
+        if not group or len(group.encode()) > MAX_NAME_BYTES:
+            raise InvalidNameError(f"{group!r} cannot name a group: use 1 to {MAX_NAME_BYTES} bytes")
         self._stack = stack(stack_name)
         self._me = Identity(group, name, roster_digest(self.members), stack_name, frame_limit, secrets.randbits(63) | 1)
         self._listen = Address.parse(listen)

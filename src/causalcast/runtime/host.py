@@ -62,6 +62,7 @@ class Host:
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode = stack.decoder().decode
         self._process = stack.process(self, roster)
+        self._take = self._process.take
 
     @property
     def mesh(self) -> Mesh:
@@ -116,7 +117,7 @@ class Host:
         """The next event, which the application receives now; the queue must not be empty."""
         queue = self.queue
         event = queue.popleft()
-        self._process.take(event)
+        self._take(event)
         if not queue:
             self.arrived.clear()
         if self._choked and len(queue) < QUEUED_EVENTS // 2:
@@ -185,9 +186,10 @@ class Host:
                 receive(peer, decode(body))
                 done += 1
         except (msgspec.DecodeError, ProtocolViolationError) as error:
-            link.unprocessed(len(bodies) - done)
             raise LinkError(f"{peer} sent what no correct member sends: {error}") from None
         finally:
+            if done < len(bodies):
+                link.unprocessed(len(bodies) - done)
             self._settle(link)
 
     def links_changed(self) -> None:

@@ -108,7 +108,8 @@ class Mesh:
         """Ask the host again which links may be read."""
         for link, connection in list(self._connections.items()):
             if not self._host.may_read(link):
-                connection.pause_reading()
+                if link.connected:  # a handshake goes on: it has a time limit
+                    connection.pause_reading()
             elif not connection.reading:
                 connection.resume_reading()
 
