@@ -1,0 +1,211 @@
+"""The delivery bench: process CPU time per remote delivery, against a bare asyncio TCP mesh in the same run.
+
+Every member is an operating-system process on loopback. Each broadcasts M messages of 64 bytes as fast as its host
+lets it, and takes everything that comes. The bare mesh moves the same payloads with nothing on top: length-prefixed
+frames, one write a message and peer, no order, no acknowledgement, no reconnection. CPU time counts from when all are
+connected until every member has delivered everything and, with causalcast, has seen every message become stable.
+Run with `python benchmarks/bench_delivery.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import multiprocessing
+import struct
+import sys
+import time
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, cast
+
+if __package__ in (None, ""):
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import causalcast
+from benchmarks.report import Case, write
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from multiprocessing.context import SpawnProcess
+
+PAYLOAD = bytes(64)
+PER_TURN = 64
+LENGTH = struct.Struct("!I")
+SPAWN = multiprocessing.get_context("spawn")
+
+
+class BareMember:
+    """Counts what comes, writes to everyone."""
+
+    def __init__(self, expected: int) -> None:
+        self.peers: list[BareProtocol] = []
+        self.received = 0
+        self.expected = expected
+        self.complete = asyncio.Event()
+
+
+class BareProtocol(asyncio.Protocol):
+    def __init__(self, member: BareMember) -> None:
+        self.member = member
+        self.buffer = b""
+        self.writable = asyncio.Event()
+        self.writable.set()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        self.member.peers.append(self)
+
+    def pause_writing(self) -> None:
+        self.writable.clear()
+
+    def resume_writing(self) -> None:
+        self.writable.set()
+
+    def data_received(self, data: bytes) -> None:
+        data = self.buffer + data
+        position = 0
+        payloads = []
+        while position + 4 <= len(data):
+            (length,) = LENGTH.unpack_from(data, position)
+            end = position + 4 + length
+            if end > len(data):
+                break
+            payloads.append(data[position + 4 : end])
+            position = end
+        self.buffer = data[position:]
+        self.member.received += len(payloads)
+        if self.member.received == self.member.expected:
+            self.member.complete.set()
+
+
+async def run_bare(index: int, size: int, messages: int, control: Connection) -> float:
+    loop = asyncio.get_running_loop()
+    member = BareMember((size - 1) * messages)
+    server = await loop.create_server(lambda: BareProtocol(member), "127.0.0.1", 0)
+    control.send(server.sockets[0].getsockname()[1])
+    ports = await asyncio.to_thread(control.recv)
+    for port in ports[index + 1 :]:
+        await loop.create_connection(lambda: BareProtocol(member), "127.0.0.1", port)
+    while len(member.peers) < size - 1:
+        await asyncio.sleep(0.01)
+    control.send("connected")
+    await asyncio.to_thread(control.recv)
+    start = time.process_time()
+    frame = LENGTH.pack(len(PAYLOAD)) + PAYLOAD
+    for number in range(messages):
+        for peer in member.peers:
+            peer.transport.write(frame)
+        if number % PER_TURN == 0:
+            await asyncio.sleep(0)
+            for peer in member.peers:
+                await peer.writable.wait()
+    await member.complete.wait()
+    spent = time.process_time() - start
+    control.send(spent)
+    await asyncio.to_thread(control.recv)
+    server.close()
+    return spent
+
+
+async def run_causalcast(index: int, size: int, messages: int, control: Connection) -> float:
+    names = [f"m{number}" for number in range(size)]
+    ports: list[int] = [1] * size
+
+    # The largest name is dialled by all and dials nobody: members open from the last to the first.
+    known = await asyncio.to_thread(control.recv)
+    ports[index + 1 :] = known
+    peers = {name: f"127.0.0.1:{port}" for name, port in zip(names, ports, strict=True) if name != names[index]}
+    async with causalcast.open(names[index], listen="127.0.0.1:0", peers=peers) as group:
+        control.send(int(group.address.rpartition(":")[2]))
+        while not all(link.connected for link in group.links()):
+            await asyncio.sleep(0.01)
+        control.send("connected")
+        await asyncio.to_thread(control.recv)
+        start = time.process_time()
+
+        async def broadcast() -> None:
+            for _ in range(messages):
+                await group.broadcast(PAYLOAD)
+
+        sending = asyncio.create_task(broadcast())
+        delivered = stable = 0
+        async for event in group:
+            if isinstance(event, causalcast.Delivered):
+                delivered += 1
+            else:
+                stable += 1
+                if stable == size * messages:
+                    break
+        spent = time.process_time() - start
+        assert delivered == (size - 1) * messages
+        await sending
+        control.send(spent)
+        await asyncio.to_thread(control.recv)
+    return spent
+
+
+def member(kind: str, index: int, size: int, messages: int, control: Connection) -> None:
+    asyncio.run((run_bare if kind == "bare" else run_causalcast)(index, size, messages, control))
+
+
+def measure(kind: str, size: int, messages: int) -> float:
+    """CPU microseconds per remote delivery, over all processes."""
+    controls: list[Connection] = []
+    processes: list[SpawnProcess] = []
+    for index in range(size):
+        mine, theirs = SPAWN.Pipe()
+        process = SPAWN.Process(target=member, args=(kind, index, size, messages, theirs))
+        process.start()
+        controls.append(mine)
+        processes.append(process)
+    if kind == "bare":
+        ports = [control.recv() for control in controls]
+        for control in controls:
+            control.send(ports)
+    else:
+        known: list[int] = []
+        for control in reversed(controls):
+            control.send(known)
+            known = [control.recv(), *known]
+    for step in ("go", "end"):
+        answers = [control.recv() for control in controls]
+        for control in controls:
+            control.send(step)
+    for process in processes:
+        process.join()
+    return float(sum(answers)) / (size * (size - 1) * messages) * 1e6
+
+
+def main() -> None:
+    """Measure and report."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each kind, in turn; the median counts")
+    parser.add_argument("--quick", action="store_true", help="one round of 2,000 messages only")
+    options = parser.parse_args()
+    rounds: int = 1 if options.quick else options.rounds
+    cases = []
+    for size in (4, 8):
+        for messages in (2_000,) if options.quick else (2_000, 10_000):
+            figures: dict[str, list[float]] = {"bare": [], "causalcast": []}
+            for _ in range(rounds):
+                for kind, values in figures.items():
+                    values.append(measure(kind, size, messages))
+            bare, ours = median(figures["bare"]), median(figures["causalcast"])
+            cases.append(
+                Case(
+                    f"{size} members, {messages} messages of {len(PAYLOAD)} B each",
+                    {
+                        "members": size,
+                        "messages": messages,
+                        "bare_mesh_us_per_delivery": bare,
+                        "causalcast_us_per_delivery": ours,
+                        "ratio_to_bare_mesh": ours / bare,
+                    },
+                )
+            )
+    write("delivery", cases)
+
+
+if __name__ == "__main__":
+    main()
