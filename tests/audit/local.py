@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -30,7 +31,7 @@ SCHEMA = pa.schema(
         ("time_ns", pa.int64()),
         ("payload_bytes", pa.int64()),
         ("overhead_bytes", pa.int64()),
-        ("context", pa.list_(pa.list_(pa.string()))),
+        ("context", pa.string()),
     ]
 )
 
@@ -44,7 +45,7 @@ def table(rows: Iterable[dict[str, Any]]) -> pa.Table:
             row
             | {
                 "event": EVENT_CODES[row["event"]],
-                "context": None if context is None else [[str(part) for part in dot] for dot in context],
+                "context": None if context is None else json.dumps([[str(part) for part in dot] for dot in context]),
             }
         )
     return pa.Table.from_pylist(shaped, schema=SCHEMA)

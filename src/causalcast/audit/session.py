@@ -173,6 +173,7 @@ def _settings(local: bool, scratch: Path, input_bytes: int) -> dict[str, str]:
         "spark.sql.shuffle.partitions": "32" if input_bytes > 4 * 2**30 else "8",
         "spark.sql.files.openCostInBytes": str(256 * 2**10),
         "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
         "spark.sql.parquet.enableVectorizedReader": "true",
         "spark.python.worker.reuse": "true",
     }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pickle
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 DIGEST_SCHEMA: Final = "process string, log_index binary, body binary"
 REPLAY_SCHEMA: Final = "process string, result binary"
+_TAGS: Final = msgspec.json.Decoder(list[tuple[str, str]])
 _NONE: Final[NDArray[np.int64]] = np.zeros(0, dtype=np.int64)
 
 
@@ -147,14 +149,15 @@ def _contexts(table: pa.Table, names: dict[str, int]) -> tuple[NDArray[np.int64]
     column = table.column("context")
     if column.null_count == table.num_rows:
         return _NONE, _NONE, _NONE, _NONE
-    lists = column.combine_chunks()
-    rows = np.flatnonzero(np.asarray(lists.is_valid()))
-    sizes = np.asarray(lists.value_lengths().fill_null(0))[rows]
-    flat = lists.flatten().flatten()
-    pairs = pa.table({"origin": flat.take(pa.array(np.arange(0, len(flat), 2)))})
-    origin = _codes(pairs, "origin", names) if pairs.num_rows else _NONE
-    numbers = flat.take(pa.array(np.arange(1, len(flat), 2))).cast(pa.int64())
-    return rows, np.cumsum(sizes).astype(np.int64), origin, np.asarray(numbers).astype(np.int64)
+    rows = np.flatnonzero(np.asarray(column.combine_chunks().is_valid()))
+    sizes, origin, number = [], [], []
+    for text in column.drop_null().to_pylist():
+        dots = _TAGS.decode(text)
+        sizes.append(len(dots))
+        origin.extend(names.setdefault(name, len(names)) for name, _ in dots)
+        number.extend(int(counter) for _, counter in dots)
+    ends = np.cumsum(np.array(sizes, dtype=np.int64))
+    return rows, ends, np.array(origin, dtype=np.int64), np.array(number, dtype=np.int64)
 
 
 def replay_batches(
