@@ -1,0 +1,225 @@
+"""The audit on Spark against one NumPy process that does the same check.
+
+Both sides are processes of their own and are charged for everything they start (the JVM, the Python workers):
+CPU seconds from the kernel's accounting, peak memory as the sum over all their processes, sampled. The NumPy side
+reads the same Parquet files with pyarrow and runs the audit's kernels without Spark, all in one process.
+
+    python benchmarks/bench_audit.py [--quick]
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+OUTPUT: Final = Path("build/bench/audit.json")
+TARGET: Final = 3.0
+_SUBREAPER: Final = 36
+
+
+def write_trace(folder: Path, processes: int, events: int, seed: int = 1) -> int:
+    """Write a causally ordered execution, one Parquet file per process; return the number of rows.
+
+    Processes are points in a square and a message takes as long as the distance: by the triangle inequality no
+    message overtakes one that it depends on.
+    """
+    rng = np.random.default_rng(seed)
+    messages = events // processes
+    place = rng.random((processes, 2)) * 30.0 * processes
+    distance = np.sqrt(((place[:, None] - place[None, :]) ** 2).sum(axis=2))
+    sender = rng.integers(0, processes, messages)
+    sent = np.arange(messages, dtype=np.float64)
+    counter = np.zeros(messages, dtype=np.int64)
+    for process in range(processes):
+        mine = sender == process
+        counter[mine] = np.arange(1, int(mine.sum()) + 1)
+    names = [f"p{process:03d}" for process in range(processes)]
+    for process in range(processes):
+        arrival = sent + distance[process, sender]
+        order = np.argsort(arrival, kind="stable")
+        own = sender[order] == process
+        table = pa.table(
+            {
+                "process": pa.array([names[process]] * messages, pa.string()),
+                "seq": np.arange(1, messages + 1),
+                "event": pa.array(np.where(own, "broadcast", "deliver"), pa.string()),
+                "origin": pa.DictionaryArray.from_arrays(sender[order], names).cast(pa.string()),
+                "counter": counter[order],
+                "time_ns": (arrival[order] * 1e6).astype(np.int64),
+                "payload_bytes": pa.array(np.where(own, 64, 0), mask=~own),
+            }
+        )
+        pq.write_table(table, folder / f"{names[process]}.parquet", compression="zstd")
+    return messages * processes
+
+
+def numpy_audit(folder: Path) -> dict[str, Any]:
+    """Check a folder of Parquet files in this process, with the audit's kernels and no Spark."""
+    from causalcast.audit.clocks import build_clock  # noqa: PLC0415 - only the measured process pays for it
+    from causalcast.audit.events import EVENT_CODES  # noqa: PLC0415
+    from causalcast.audit.findings import Collection  # noqa: PLC0415
+    from causalcast.audit.logs import digest  # noqa: PLC0415
+    from causalcast.audit.replay import replay  # noqa: PLC0415
+    from causalcast.audit.stages import split  # noqa: PLC0415
+
+    pa.set_cpu_count(1)
+    codes = pa.array(list(EVENT_CODES))
+    digests = []
+    for file in sorted(folder.glob("*.parquet")):
+        table = pq.read_table(file, use_threads=False)
+        event = pc.index_in(table.column("event"), codes)
+        valid = pc.and_(pc.is_valid(event), pc.greater(table.column("seq"), 0))
+        valid = pc.and_(valid, pc.and_(pc.is_valid(table.column("origin")), pc.greater(table.column("counter"), 0)))
+        none = pa.nulls(table.num_rows, pa.string())
+        table = table.set_column(table.schema.get_field_index("event"), "event", event)
+        for name, column in (
+            ("topic", none),
+            ("peer", none),
+            ("overhead_bytes", pa.nulls(table.num_rows, pa.int64())),
+            ("context", none),
+        ):
+            table = table.append_column(name, column)
+        digests.extend(digest(process, rows) for process, rows in split(table.filter(valid)))
+    logs = {index.process: index for index, _ in digests}
+    known = build_clock(list(logs.values()))
+    collection = Collection(known.clock, None)
+    collection.add_log_findings(known.findings)
+    for _, body in digests:
+        collection.add(replay(body, logs[body.process].marks, known.clock), body.names)
+    return {"verdict": "fail" if collection.counts else "pass", "events": sum(log.rows for log in logs.values())}
+
+
+def spark_audit(folder: Path) -> dict[str, Any]:
+    """Run the audit as the command does."""
+    from causalcast.audit.pipeline import run_audit  # noqa: PLC0415
+
+    began = time.perf_counter()
+
+    def say(stage: str) -> None:
+        print(f"{time.perf_counter() - began:6.1f} s  {stage}", file=sys.stderr)
+
+    result = run_audit([folder], progress=say)
+    return {"verdict": result.verdict, "events": result.events}
+
+
+def measure(side: str, folder: Path) -> dict[str, Any]:
+    """Run one side in a process of its own and charge it for all its descendants."""
+    command = [sys.executable, __file__, "--side", side, str(folder)]
+    began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    peak = _PeakMemory()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
+    peak.watch(process.pid)
+    output, _ = process.communicate()
+    _reap_orphans()
+    wall, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    if process.returncode != 0:
+        raise SystemExit(f"{side} failed on {folder}")
+    answer: dict[str, Any] = json.loads(output)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return answer | {"cpu_seconds": cpu, "wall_seconds": wall, "peak_mib": peak.stop()}
+
+
+def _adopt_orphans() -> None:
+    """Become the parent of what outlives its own parent, so that nothing started escapes the accounting."""
+    ctypes.CDLL(None, use_errno=True).prctl(_SUBREAPER, 1, 0, 0, 0)
+
+
+def _reap_orphans() -> None:
+    while True:
+        try:
+            os.wait()
+        except ChildProcessError:
+            return
+
+
+class _PeakMemory:
+    """Samples the resident memory of a session's processes."""
+
+    def __init__(self) -> None:
+        self._stop = threading.Event()
+        self._peak = 0
+        self._thread: threading.Thread | None = None
+
+    def watch(self, session: int) -> None:
+        self._thread = threading.Thread(target=self._run, args=(session,), daemon=True)
+        self._thread.start()
+
+    def stop(self) -> float:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+        return self._peak * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    def _run(self, session: int) -> None:
+        while not self._stop.wait(0.2):
+            self._peak = max(self._peak, sum(self._pages(session)))
+
+    def _pages(self, session: int) -> list[int]:
+        found = []
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = path.read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[3]) == session:
+                found.append(int(fields[21]))
+        return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="one million events only")
+    parser.add_argument("--side", choices=["numpy", "spark"], help=argparse.SUPPRESS)
+    parser.add_argument("folder", nargs="?", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.side:
+        run = numpy_audit if arguments.side == "numpy" else spark_audit
+        print(json.dumps(run(arguments.folder)))
+        return
+    _adopt_orphans()
+    cases = []
+    print(f"{'events':>12} {'processes':>9} {'NumPy CPU s':>12} {'Spark CPU s':>12} {'ratio':>6} {'Spark MiB':>10}")
+    for events in (1_000_000,) if arguments.quick else (1_000_000, 10_000_000):
+        for processes in (10, 50):
+            cases.append(_case(processes, events))
+            case = cases[-1]
+            print(
+                f"{case['events']:>12,} {processes:>9} {case['numpy']['cpu_seconds']:>12.1f}"
+                f" {case['spark']['cpu_seconds']:>12.1f} {case['ratio']:>6.1f} {case['spark']['peak_mib']:>10.0f}",
+                flush=True,
+            )
+    OUTPUT.parent.mkdir(parents=True, exist_ok=True)
+    machine = {"cpus": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version()}
+    report = {"bench": "audit", "target_ratio": TARGET, "cases": cases, "machine": machine}
+    OUTPUT.write_text(json.dumps(report, indent=2) + "\n")
+    print(f"target: at most {TARGET} x the CPU of one NumPy process at 10 million events; written to {OUTPUT}")
+
+
+def _case(processes: int, events: int) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="causalcast-bench-") as name:
+        folder = Path(name)
+        rows = write_trace(folder, processes, events)
+        sides = {side: measure(side, folder) for side in ("numpy", "spark")}
+    ratio = sides["spark"]["cpu_seconds"] / sides["numpy"]["cpu_seconds"]
+    per_million = sides["spark"]["cpu_seconds"] / (rows / 1e6)
+    return {"events": rows, "processes": processes, "ratio": ratio, "spark_cpu_per_million": per_million, **sides}
+
+
+if __name__ == "__main__":
+    main()
