@@ -27,7 +27,7 @@ bench: $(VENV)/.has-audit $(VENV)/.has-java ## The benchmarks; figures are print
 	@for bench in benchmarks/bench_*.py; do echo "== $$bench"; $(BIN)/python $$bench || exit 1; done
 
 docs: $(VENV)/.has-docs ## Build the documentation site in site/
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "site/index.html"
 
 java: $(VENV)/.has-audit ## Find or install a Java for Spark
