@@ -1,11 +1,15 @@
-"""Three members: a question, its answer, something said at the same time, and what the tags know of it."""
+"""Three members: a question, its answer, and something said at the same time."""
 
 import asyncio
 
 import causalcast
 from causalcast import Delivered, Stable
 
-MEMBERS = {"paris": "127.0.0.1:7401", "london": "127.0.0.1:7402", "tokyo": "127.0.0.1:7403"}
+MEMBERS = {
+    "paris": "127.0.0.1:7401",
+    "london": "127.0.0.1:7402",
+    "tokyo": "127.0.0.1:7403",
+}
 
 
 async def member(name: str, everyone_done: asyncio.Barrier) -> None:
@@ -21,16 +25,18 @@ async def member(name: str, everyone_done: asyncio.Barrier) -> None:
         async for event in group:
             match event:
                 case Delivered(message):
-                    concurrent = mine is not None and message.tag.concurrent_with(mine)
-                    print(f"{name} hears {message.payload.decode()!r}{', said while I spoke' if concurrent else ''}")
-                    if name == "london" and message.payload == b"Shall we meet?":
+                    print(f"{name} hears {message.payload.decode()!r}")
+                    if mine is not None and message.tag.concurrent_with(mine):
+                        print(f"  which was said while {name} spoke")
+                    if message.payload == b"Shall we meet?" and name == "london":
                         mine = await group.broadcast(b"Yes, at noon.")
                 case Stable(tag):
                     stable += 1
                     if stable == 3:
-                        print(f"{name} knows that all three messages are behind everyone; the last was {tag.dot}")
+                        print(f"{name} knows that everyone has all; last was {tag.dot}")
                         break
-        # A message is stable once all members have spoken after it, so none may leave while others still wait.
+        # A message is stable once all members have spoken after it: none may leave
+        # while others still wait.
         await everyone_done.wait()
 
 

@@ -15,15 +15,13 @@ END = "<!-- end of what scripts/stacks_table.py writes -->\n"
 
 def generated() -> str:
     """The tables of stacks and properties as Markdown."""
-    lines = [
-        "| stack | what it is | promises | members | links | per message | per process | source |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    rows = stack_rows()
+    lines = ["| stack | what it is | promises | members | links |", "|---|---|---|---|---|"]
     lines += [
-        f"| `{row.name}` | {row.summary} | {' '.join(row.promises)} | {row.members} | {row.links} "
-        f"| {row.message_cost} | {row.process_cost} | {row.source} |"
-        for row in stack_rows()
+        f"| `{row.name}` | {row.summary} | {' '.join(row.promises)} | {row.members} | {row.links} |" for row in rows
     ]
+    lines += ["", "| stack | cost per message | per process | source |", "|---|---|---|---|"]
+    lines += [f"| `{row.name}` | {row.message_cost} | {row.process_cost} | {row.source} |" for row in rows]
     lines += ["", "| property | meaning |", "|---|---|"]
     lines += [f"| {name} | {meaning} |" for name, meaning in PROPERTIES.items()]
     return "\n".join(lines) + "\n"

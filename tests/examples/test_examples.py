@@ -13,8 +13,8 @@ SAID = {
     "hello.py": [
         "london hears 'Shall we meet?'",
         "paris hears 'Yes, at noon.'",
-        "paris hears 'Good morning!', said while I spoke",
-        "tokyo knows that all three messages are behind everyone",
+        "paris hears 'Good morning!'\n  which was said while paris spoke",
+        "tokyo knows that everyone has all",
     ],
     "simulated.py": [
         "tcb: {'broadcast': 200, 'deliver': 600, 'stable': 800}",
