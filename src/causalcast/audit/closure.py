@@ -19,10 +19,16 @@ if TYPE_CHECKING:
 
 _BLOCK_CELLS: Final = 4_000_000
 _FIRST_BLOCK: Final = 16
+_MAX_SWEEPS: Final = 12
+_EVERYTHING: Final = 2**31 - 1
 
 
 def close(direct: NDArray[np.int32], starts: NDArray[np.int64]) -> list[tuple[int, int]]:
     """Close `direct` under transitivity, in place.
+
+    Logs in causal order are closed as they stand, which one vectorised sweep finds out. A few violations are
+    closed by a few sweeps. What is left (long chains of lost information, or logs that contradict each other) is
+    closed message by message in the order of dependence.
 
     Args:
         direct: shape (messages, origins); the messages of origin `a` are the rows `starts[a]:starts[a + 1]`, in
@@ -33,6 +39,76 @@ def close(direct: NDArray[np.int32], starts: NDArray[np.int64]) -> list[tuple[in
         Contradictions: pairs of a message and a message its sender delivered before, where the second depends
         on the first. No execution does that; the dependency is left out.
     """
+    if not _sweep(direct, starts, dry=True):
+        return []
+    swept = direct.copy()
+    for _ in range(_MAX_SWEEPS):
+        changed = _sweep(swept, starts)
+        if _cyclic(swept, starts):
+            break
+        if not changed:
+            direct[:] = swept
+            return []
+    return _close_in_order(direct, starts)
+
+
+def _sweep(rows: NDArray[np.int32], starts: NDArray[np.int64], *, dry: bool = False) -> bool:
+    """Let every message take over the past of its immediate dependencies once; return whether that changed any.
+
+    With `dry`, only say whether it would.
+    """
+    changed = False
+    size = max(1, _BLOCK_CELLS // max(1, rows.shape[1]) ** 2)
+    for origin in range(rows.shape[1]):
+        first, last = int(starts[origin]), int(starts[origin + 1])
+        for at in range(first, last, size):
+            block = rows[at : min(last, at + size)]
+            before = rows[at - 1] if at > first else np.zeros_like(block[0])
+            best, heads = _inherited(rows, starts, origin, block, before)
+            if heads.size == 0 or not (best > block[heads]).any():
+                continue
+            if dry:
+                return True
+            changed = True
+            block[heads] = np.maximum(block[heads], best)
+        if changed:
+            np.maximum.accumulate(rows[first:last], axis=0, out=rows[first:last])
+    return changed
+
+
+def _cyclic(rows: NDArray[np.int32], starts: NDArray[np.int64]) -> bool:
+    """Return whether a message has come to be in its own past."""
+    return any(
+        bool((rows[starts[a] : starts[a + 1], a] > np.arange(starts[a + 1] - starts[a])).any())
+        for a in range(rows.shape[1])
+    )
+
+
+def _inherited(
+    rows: NDArray[np.int32],
+    starts: NDArray[np.int64],
+    origin: int,
+    block: NDArray[np.int32],
+    before: NDArray[np.int32],
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Return what the dependencies that are new in each row of `block` bring along, and the rows with any."""
+    news = np.empty(block.shape, dtype=bool)
+    np.greater(block[1:], block[:-1], out=news[1:])
+    np.greater(block[0], before, out=news[0])
+    news[:, origin] = False
+    row, column = np.nonzero(news)
+    if row.size == 0:
+        return block[:0], row
+    gathered = rows[starts[column] + block[row, column] - 1]
+    head = np.empty(row.size, dtype=bool)
+    head[0] = True
+    np.not_equal(row[1:], row[:-1], out=head[1:])
+    heads = np.flatnonzero(head)
+    return np.maximum.reduceat(gathered, heads, axis=0), row[heads]
+
+
+def _close_in_order(direct: NDArray[np.int32], starts: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Close message by message, each after all that it depends on."""
     origins = direct.shape[1]
     done = np.zeros(origins, dtype=np.int64)
     total = np.diff(starts)
@@ -71,7 +147,7 @@ def _advance(
     block = _FIRST_BLOCK
     most = max(1, _BLOCK_CELLS // direct.shape[1] ** 2)
     reached = done.astype(np.int32)
-    reached[origin] = np.iinfo(np.int32).max
+    reached[origin] = _EVERYTHING
     while True:
         at = first + int(done[origin])
         if at == last:
@@ -92,18 +168,11 @@ def _advance(
 def _close_rows(direct: NDArray[np.int32], starts: NDArray[np.int64], origin: int, at: int, count: int) -> None:
     """Close rows whose dependencies are closed. Only a dependency that is new in its row adds anything."""
     rows = direct[at : at + count]
-    before = np.empty_like(rows)
-    before[1:] = rows[:-1]
-    before[0] = direct[at - 1] if at > starts[origin] else 0
-    news = rows > before
-    news[:, origin] = False
-    row, column = np.nonzero(news)
-    if row.size:
-        gathered = direct[starts[column] + rows[row, column] - 1]
-        heads = np.flatnonzero(np.r_[True, row[1:] != row[:-1]])
-        best = np.maximum.reduceat(gathered, heads, axis=0)
-        rows[row[heads]] = np.maximum(rows[row[heads]], best)
-    np.maximum(rows[0], before[0], out=rows[0])
+    before = direct[at - 1] if at > starts[origin] else np.zeros_like(rows[0])
+    best, heads = _inherited(direct, starts, origin, rows, before)
+    if heads.size:
+        rows[heads] = np.maximum(rows[heads], best)
+    np.maximum(rows[0], before, out=rows[0])
     np.maximum.accumulate(rows, axis=0, out=rows)
 
 

@@ -148,19 +148,18 @@ class LogBody:
 
 def digest(process: str, rows: LogColumns) -> tuple[LogIndex, LogBody]:
     """Put one process's rows in order and split them into what the driver and what the replay needs."""
-    if _already_sorted(rows.seq):
-        order = np.arange(rows.seq.size)
+    if _rising(rows.seq):
+        order, seqs = np.arange(rows.seq.size), rows.seq
     else:
-        order = np.lexsort((rows.counter, rows.origin, rows.event, rows.seq))
+        order, seqs = np.lexsort((rows.counter, rows.origin, rows.event, rows.seq)), np.unique(rows.seq)
     keep, repeated, conflicts = _one_row_per_seq(rows, order)
-    seqs = np.unique(rows.seq)
     missing, missing_rows = _gaps(seqs)
     marks = _marks(rows, keep)
     topics_i: dict[str, TopicIndex] = {}
     topics_b: dict[str, TopicBody] = {}
     own = rows.names.index(process) if process in rows.names else -1
     messages = keep[rows.event[keep] <= STABLE]
-    for topic in np.unique(rows.topic[messages]).tolist():
+    for topic in _distinct(rows.topic[messages]):
         name = rows.names[topic] if topic >= 0 else ""
         part = messages[rows.topic[messages] == topic]
         topics_i[name], topics_b[name] = _digest_topic(own, rows, part)
@@ -180,8 +179,15 @@ def digest(process: str, rows: LogColumns) -> tuple[LogIndex, LogBody]:
     return index, LogBody(process, names, topics_b)
 
 
-def _already_sorted(seq: Ints) -> bool:
-    return bool(seq.size < 2 or np.all(seq[1:] > seq[:-1]))
+def _distinct(values: Ints) -> list[int]:
+    """Return the distinct values, sorted; quick where there is one."""
+    if values.size and int(values.min()) == int(values.max()):
+        return [int(values[0])]
+    return [int(value) for value in np.unique(values)]
+
+
+def _rising(values: Ints) -> bool:
+    return bool(values.size < 2 or np.all(values[1:] > values[:-1]))
 
 
 def _one_row_per_seq(rows: LogColumns, order: Ints) -> tuple[Ints, int, tuple[int, ...]]:
@@ -286,6 +292,8 @@ def _digest_topic(own: int, rows: LogColumns, part: Ints) -> tuple[TopicIndex, T
 
 
 def _first_of_each(values: Ints) -> NDArray[np.bool_]:
+    if _rising(values):
+        return np.ones(values.size, dtype=bool)
     first = np.zeros(values.size, dtype=bool)
     first[np.unique(values, return_index=True)[1]] = True
     return first

@@ -66,7 +66,7 @@ def split(table: pa.Table) -> Iterator[tuple[str, LogColumns]]:
     time, payload, overhead = (_numbers(table, name) for name in ("time_ns", "payload_bytes", "overhead_bytes"))
     peers = _peers(table, event)
     rows, ends, context_origin, context_counter = _contexts(table, names)
-    order = np.lexsort((seq, process))
+    order = _by_process_and_seq(process, seq)
     starts = np.flatnonzero(np.r_[True, process[order][1:] != process[order][:-1]])
     every = list(names)
     owner_of_context = process[rows]
@@ -105,6 +105,13 @@ def split(table: pa.Table) -> Iterator[tuple[str, LogColumns]]:
                 context_counter=context_counter[take],
             ),
         )
+
+
+def _by_process_and_seq(process: NDArray[np.int64], seq: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the order by process, then seq: one stable sort, quick on the sorted runs that files are made of."""
+    if seq.size and int(seq.max()) < 2**40 and int(process.max()) < 2**22:
+        return np.argsort((process << 40) | seq, kind="stable")
+    return np.lexsort((seq, process))
 
 
 def _used_names(every: list[str], code: int, *columns: NDArray[np.int64]) -> tuple[list[str], NDArray[np.int64]]:
