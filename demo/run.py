@@ -102,7 +102,10 @@ def _audit(outcome: Outcome, console: Console, show: Callable[[str], None]) -> A
     shutil.rmtree(folder, ignore_errors=True)
 
     def progress(step: str) -> None:
-        show(f"Audit of {outcome.stack}: {step} ...")
+        if console.is_terminal:
+            show(f"Audit of {outcome.stack}: {step} ...")
+        else:
+            console.print(f"  {step}", highlight=False)
 
     console.print(f"Audit of {outcome.traces} on Spark", highlight=False)
     result = run_audit([outcome.traces], out=folder, progress=progress)

