@@ -352,12 +352,13 @@ class TCB:
         bit = 1 << slot
         complete = []
         for nodes, heard, count in zip(self._graph, self._heard[slot], counts, strict=True):
-            for counter in range(heard + 1, count + 1):
-                node = nodes[counter]
-                if node.bits & bit:
-                    node.bits ^= bit
-                    if not node.bits:
-                        complete.append(node)
+            if heard < count:
+                for counter in range(heard + 1, count + 1):
+                    node = nodes[counter]
+                    if node.bits & bit:
+                        node.bits ^= bit
+                        if not node.bits:
+                            complete.append(node)
         self._heard[slot] = counts
         if complete:
             self._stabilize(complete)
