@@ -218,6 +218,7 @@ class _TopicBuilder:
         self.topic = topic
         self.logs = [log for log in logs if topic in log.topics]
         self.index: dict[str, TopicIndex] = {log.process: log.topics[topic] for log in self.logs}
+        self.by_name = {log.process: log for log in self.logs}
         self.members = members
         self.elsewhere = elsewhere
         self.findings: list[LogFinding] = []
@@ -361,7 +362,7 @@ class _TopicBuilder:
         for a, origin in enumerate(clock.origins):
             block = clock.block(a)
             own = self.index.get(origin)
-            log = next((log for log in self.logs if log.process == origin), None)
+            log = self.by_name.get(origin)
             if own is not None and log is not None and own.counter.size:
                 rows = clock.locate([origin], np.zeros(own.counter.size, dtype=np.int64), own.counter)
                 rows = np.where(clock.seq[rows] == own.seq, rows, -1)
@@ -384,7 +385,7 @@ class _TopicBuilder:
     def _joiners(self, clock: TopicClock) -> Iterator[tuple[int, int, int]]:
         """Yield who joined late: its messages may follow what came with the state it joined with."""
         for a, origin in enumerate(clock.origins):
-            log = next((log for log in self.logs if log.process == origin), None)
+            log = self.by_name.get(origin)
             if log is None or not self.members[origin].joined_late:
                 continue
             joins = [mark.seq for mark in log.marks if mark.event == JOIN]
@@ -399,7 +400,7 @@ class _TopicBuilder:
         for a, origin in enumerate(clock.origins):
             block = clock.block(a)
             doubtful = ~clock.logged[block]
-            log = next((log for log in self.logs if log.process == origin), None)
+            log = self.by_name.get(origin)
             if log is not None and self.members[origin].holes:
                 doubtful |= clock.seq[block] > _first_hole(log)
             if doubtful.any():

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 from urllib.parse import unquote, urlparse
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program gives it
 from pyspark.sql import types as T  # noqa: N812
@@ -33,6 +34,8 @@ PARQUET_SUFFIXES: Final = (".parquet", ".pq")
 MAX_QUARANTINED: Final = 1000
 """Quarantined rows that are kept with their text; their number is always exact."""
 MAX_TEXT: Final = 2000
+UNREADABLE: Final = (PySparkException, Py4JJavaError)
+"""What Spark raises for files that it cannot read; some of it comes as Java threw it."""
 
 _NUMBERS: Final = ("seq", "counter", "time_ns", "payload_bytes", "overhead_bytes")
 _WORDS: Final = ("process", "event", "origin", "topic", "peer")
@@ -133,7 +136,7 @@ def read(session: SparkSession, inputs: Inputs) -> DataFrame:
 def _read_parquet(session: SparkSession, paths: Sequence[str]) -> DataFrame:
     try:
         frame = session.read.option("mergeSchema", "true" if len(paths) > 1 else "false").parquet(*paths)
-    except PySparkException as error:
+    except UNREADABLE as error:
         raise InputUnusable(f"{_named(paths)}: not readable as Parquet: {first_line(error)}") from error
     columns = [
         F.expr(f"try_cast(`{field.name}` as {field.dataType.simpleString()})").alias(field.name)
@@ -348,7 +351,7 @@ def _line_naming(path: Path, name: str) -> int | None:
 
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's message: what Spark says after it is of no use to a person."""
-    text = str(error).strip()
+    text = str(error.java_exception if isinstance(error, Py4JJavaError) else error).strip()
     return text.splitlines()[0] if text else type(error).__name__
 
 

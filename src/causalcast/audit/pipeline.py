@@ -86,7 +86,7 @@ class _Audit:
 
     def run(self) -> AuditResult:
         from pyspark import StorageLevel  # noqa: PLC0415
-        from pyspark.errors import PySparkException  # noqa: PLC0415
+        from pyspark.errors import PythonException  # noqa: PLC0415
 
         from causalcast.audit import ingest  # noqa: PLC0415
 
@@ -95,7 +95,9 @@ class _Audit:
             self.say("Reading the traces")
             digests = self._digest(rows).persist(StorageLevel.DISK_ONLY)
             logs = self._collect_logs(digests)
-        except PySparkException as error:
+        except PythonException:
+            raise  # a fault of ours, not of the traces
+        except ingest.UNREADABLE as error:
             raise InputUnusable(f"the traces cannot be read: {ingest.first_line(error)}") from error
         try:
             bad = self._quarantine(rows)

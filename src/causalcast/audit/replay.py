@@ -57,6 +57,9 @@ TAG_OVER: Final = 8
 TAG_UNDER: Final = 9
 TAG_UNKNOWN: Final = 10
 
+_CELLS: Final = 1_000_000
+"""Cells of the clock that are looked up at once."""
+
 _EXACT_WITNESSES: Final = 20_000
 """Premature stability reports of one process whose witness is looked for; any more stand without one."""
 
@@ -223,6 +226,10 @@ class _TopicReplay:
         self.owed_to_the_end = np.zeros(topic.messages, dtype=bool)
         spans = intervals(self.process, self.marks, topic.topic, self.clock.subscriptions)
         for span in spans:
+            if span.start == 0 and span.end == FOREVER and self.member.correct:
+                self.owed[:] = True
+                self.owed_to_the_end[:] = True
+                continue
             first, last = self._joined_before(span), self._not_gone(span)
             for a in range(len(topic.origins)):
                 low, high = int(first[a]), int(min(last[a], topic.starts[a + 1] - topic.starts[a]))
@@ -274,8 +281,7 @@ class _TopicReplay:
         if end == FOREVER and self.member.correct:
             return last
         inside = np.flatnonzero((self.position > start) & (self.position < end))
-        for a in range(count):
-            last[a] = int(topic.past[a, inside].max(initial=0))
+        last[:] = topic.past[:, inside].max(axis=1, initial=0)
         owners = topic.owner[inside]
         np.maximum.at(last, owners, inside - topic.starts[owners] + 1)
         for evictor, seq in self.member.evictions:
@@ -303,9 +309,7 @@ class _TopicReplay:
         topic = self.topic
         if topic.messages == 0 or not position.any():
             return
-        latest = np.zeros(topic.messages, dtype=position.dtype)
-        for a in range(len(topic.origins)):
-            np.maximum(latest, _running_maximum(position[topic.block(a)])[topic.past[a]], out=latest)
+        latest = self._latest_cause(position)
         late = np.flatnonzero((latest > position) & (position > 0))
         if late.size:
             by_position = np.argsort(position, kind="stable")
@@ -319,6 +323,18 @@ class _TopicReplay:
                 self._add_late("causal-order", late[~fifo], cause[~fifo], root[~fifo])
         if not (stable and self.member.holes):
             self._check_missing(position, stable=stable)
+
+    def _latest_cause(self, position: Ints) -> Ints:
+        """Return, per message, the highest position among all its causes, 0 where it has none."""
+        topic = self.topic
+        latest = np.zeros(topic.messages, dtype=position.dtype)
+        step = max(1, _CELLS // topic.messages)
+        for first in range(0, len(topic.origins), step):
+            chosen = slice(first, min(len(topic.origins), first + step))
+            running, offsets = _running_maxima(position, topic.starts[chosen.start : chosen.stop + 1])
+            here = running[topic.past[chosen] + offsets[:, None]]
+            np.maximum(latest, here.max(axis=0), out=latest)
+        return latest
 
     def _add_late(self, kind: FindingKind, rows: Ints, cause: Ints, root: Bools) -> None:
         self._add(kind, rows, cause, self.position[rows], self.position[cause], root)
@@ -348,11 +364,10 @@ class _TopicReplay:
         """Of `rows`, return those with an absent message in their past, and for each the first such message."""
         topic = self.topic
         cause = np.full(rows.size, -1, dtype=np.int64)
-        for a in range(len(topic.origins) - 1, -1, -1):
-            gone = np.flatnonzero(absent[topic.block(a)])
-            if gone.size:
-                hit = topic.past[a][rows] > gone[0]
-                cause[hit] = topic.starts[a] + gone[0]
+        gone = np.flatnonzero(absent)
+        origins, at = np.unique(topic.owner[gone], return_index=True)
+        for a, first in zip(origins[::-1].tolist(), gone[at][::-1].tolist(), strict=True):
+            cause[topic.past[a][rows] > first - topic.starts[a]] = first
         found = cause >= 0
         return rows[found], cause[found]
 
@@ -448,7 +463,8 @@ class _TopicReplay:
         """Mark the messages that follow, or are, message `rank` of a joiner."""
         topic = self.topic
         own: Bools = (topic.owner[rows] == joiner) & (rows - topic.starts[joiner] + 1 >= rank)
-        return own | (topic.past[joiner, rows] >= rank)
+        follows: Bools = topic.past[joiner, rows] >= rank
+        return own | follows
 
     # ------------------------------------------------------------------------------------------- P5, P6
 
@@ -610,11 +626,21 @@ class _TopicReplay:
         )
 
 
-def _running_maximum(values: Ints) -> Ints:
-    """Return, for n = 0, 1, ..., the maximum of the first n values (0 for none)."""
-    running = np.zeros(values.size + 1, dtype=values.dtype)
-    np.maximum.accumulate(values, out=running[1:])
-    return running
+def _running_maxima(values: Ints, starts: Ints) -> tuple[Ints, NDArray[np.int32]]:
+    """Return, block after block, the maxima of the first 0, 1, 2, ... values, and where each block's part begins."""
+    blocks = starts.size - 1
+    sizes = np.diff(starts)
+    offsets = np.cumsum(sizes + 1) - (sizes + 1)
+    running = np.zeros(int(sizes.sum()) + blocks, dtype=np.int64)
+    within = np.arange(int(sizes.sum())) + np.repeat(np.arange(1, blocks + 1), sizes)
+    running[within] = values[starts[0] : starts[-1]]
+    if blocks > 1:
+        # A step that no value reaches keeps the blocks apart in one running maximum.
+        steps = np.repeat(np.arange(blocks, dtype=np.int64), sizes + 1) * (int(running.max()) + 1)
+        running = np.maximum.accumulate(running + steps) - steps
+    else:
+        np.maximum.accumulate(running, out=running)
+    return running.astype(values.dtype), offsets.astype(np.int32)
 
 
 def _first_per_cause(cause: Ints, position: Ints) -> Bools:

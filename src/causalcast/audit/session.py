@@ -186,7 +186,8 @@ def _settings(local: bool, scratch: Path, input_bytes: int) -> dict[str, str]:
             "spark.local.dir": str(scratch / "local"),
             "spark.sql.warehouse.dir": str(scratch / "warehouse"),
             "spark.driver.extraJavaOptions": (
-                f"-XX:+UseSerialGC{'' if large else ' -XX:TieredStopAtLevel=1'} -Dderby.system.home={scratch / 'derby'}"
+                f"-XX:+UseSerialGC -XX:-DontCompileHugeMethods{'' if large else ' -XX:TieredStopAtLevel=1'}"
+                f" -Dderby.system.home={scratch / 'derby'}"
             ),
         }
     return settings

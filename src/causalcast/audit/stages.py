@@ -157,7 +157,9 @@ def _contexts(table: pa.Table, names: dict[str, int]) -> tuple[NDArray[np.int64]
     if column.null_count == table.num_rows:
         return _NONE, _NONE, _NONE, _NONE
     rows = np.flatnonzero(np.asarray(column.combine_chunks().is_valid()))
-    sizes, origin, number = [], [], []
+    sizes: list[int] = []
+    origin: list[int] = []
+    number: list[int] = []
     for text in column.drop_null().to_pylist():
         dots = _TAGS.decode(text)
         sizes.append(len(dots))
