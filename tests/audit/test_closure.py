@@ -1,0 +1,84 @@
+"""Clocks against sets, in each of the ways they are made."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from causalcast.audit import closure
+
+
+def draw(rng: random.Random, *, cyclic: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Return random direct dependencies, as `close` takes them."""
+    sizes = [rng.randint(0, 6) for _ in range(rng.randint(1, 5))]
+    starts = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
+    order = [a for a, size in enumerate(sizes) for _ in range(size)]
+    rng.shuffle(order)
+    sent = [0] * len(sizes)
+    rows = np.zeros((int(starts[-1]), len(sizes)), dtype=np.int32)
+    for a in order:
+        row = starts[a] + sent[a]
+        if sent[a]:
+            rows[row] = rows[row - 1]
+        for b in range(len(sizes)):
+            if b != a and rng.random() < 0.4:
+                reach = sizes[b] if cyclic else sent[b]
+                rows[row, b] = max(rows[row, b], rng.randint(0, reach))
+        rows[row, a] = sent[a]
+        sent[a] += 1
+    return rows, starts
+
+
+def by_sets(rows: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Close by following every dependency of every message."""
+    closed = np.zeros_like(rows)
+    for message in range(rows.shape[0]):
+        todo, seen = [message], set()
+        while todo:
+            at = todo.pop()
+            for b in range(rows.shape[1]):
+                closed[message, b] = max(closed[message, b], rows[at, b])
+                causes = range(int(starts[b]), int(starts[b] + rows[at, b]))
+                todo.extend(cause for cause in causes if cause not in seen)
+                seen.update(causes)
+    return closed
+
+
+@pytest.mark.parametrize("sweeps", [0, 1, 12])
+def test_closing_equals_following_every_path(sweeps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(closure, "_MAX_SWEEPS", sweeps)
+    rng = random.Random(sweeps)
+    for _ in range(300):
+        rows, starts = draw(rng)
+        expected = by_sets(rows, starts)
+        assert closure.close(rows, starts) == []
+        assert (rows == expected).all()
+
+
+def test_contradicting_logs_end_and_are_named() -> None:
+    rng = random.Random(4)
+    named = 0
+    for _ in range(300):
+        rows, starts = draw(rng, cyclic=True)
+        closed = by_sets(rows, starts)
+        own = [(m, a) for a in range(rows.shape[1]) for m in range(starts[a], starts[a + 1])]
+        looped = any(closed[m, a] > m - starts[a] for m, a in own)
+        assert bool(closure.close(rows, starts)) == looped
+        named += looped
+    assert named > 50
+
+
+def test_a_long_chain_of_single_steps_is_closed_without_recursion() -> None:
+    messages, origins = 20_000, 4
+    starts = np.arange(0, messages + 1, messages // origins)
+    rows = np.zeros((messages, origins), dtype=np.int32)
+    for a in range(origins):
+        rank = np.arange(messages // origins)
+        rows[starts[a] : starts[a + 1], a] = rank
+        before = (a - 1) % origins
+        rows[starts[a] : starts[a + 1], before] = rank if a == 0 else rank + 1
+
+    assert closure.close(rows, starts) == []
+    assert rows[-1].tolist() == [5000, 5000, 5000, 4999]
