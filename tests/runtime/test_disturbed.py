@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import signal
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -193,7 +191,7 @@ def test_who_does_not_belong_is_told_why_and_the_group_goes_on(
         pytest.param(data_frame(1, b"\x95\x01\xa1a\x00\x90\xc4\x00"), "is no dot", id="an impossible dot"),
         pytest.param(HEADER.pack(limits.FRAME_LIMIT + 1, DATA, 1), "exceeds the limit", id="an oversize header"),
         pytest.param(data_frame(5, b""), "data frame 5 came where 1 was due", id="a number out of order"),
-        pytest.param(os.urandom(64), "cannot come here", id="garbage"),
+        pytest.param(bytes(range(64)), "cannot come here", id="garbage"),
     ],
 )
 def test_a_member_that_misbehaves_loses_its_connection_with_the_reason_and_nothing_else_happens(
@@ -202,11 +200,11 @@ def test_a_member_that_misbehaves_loses_its_connection_with_the_reason_and_nothi
     async def main() -> None:
         async with causalcast.open("b", listen="127.0.0.1:0", peers={"a": DIALS_US}) as b:
             answer = await speak(b.address, hello_of("a") + data)
-            assert reason.encode() in answer or reason == "cannot come here"
+            assert reason.encode() in answer
             (state,) = b.links()
             assert not state.connected
             assert state.reason is not None
-            assert reason in state.reason or reason == "cannot come here"
+            assert reason in state.reason
             good = data_frame(1, b"\x95\x01\xa1a\x01\x90\xc4\x01!")
             found = read_hello(hello_of("a"))
             assert found is not None
@@ -465,15 +463,12 @@ def test_a_stopped_process_does_not_slow_the_others_and_catches_up(tmp_path: Pat
                     async with applications([b, c]) as (app_b, app_c):
                         await until(lambda: connected(b) and connected(c))
                         process.send_signal(signal.SIGSTOP)
-                        started = time.monotonic()
                         for number in range(10_000):
                             await b.broadcast(b"b%d" % number)
                             await c.broadcast(b"c%d" % number)
                         await app_b.until_delivered(10_000)
                         await app_c.until_delivered(10_000)
-                        took = time.monotonic() - started
-                        assert took < 10
-                        assert not app_b.stable
+                        assert not app_b.stable  # so it is still stopped
                         process.send_signal(signal.SIGCONT)
                         await b.broadcast(b"end")
                         await asyncio.to_thread(process.wait)
