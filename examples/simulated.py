@@ -21,7 +21,7 @@ class Log:
 
 
 def main() -> None:
-    network = Network(Uniform(1 * NS_PER_MS, 20 * NS_PER_MS), slow_links={("p0", "p3"): 10})
+    network = Network(delay=Uniform(1 * NS_PER_MS, 100 * NS_PER_MS))
     for stack in ("tcb", "unordered"):
         log = Log()
         simulator = simulate(stack, nodes=4, messages=50, seed=1, network=network, trace=log)

@@ -49,6 +49,8 @@ def test_no_arguments_show_the_help() -> None:
         (["simulate", "--colour"], ["No such option", "--colour"]),
         (["audit"], ["Missing argument 'TRACE...'"]),
         (["audit", "/nowhere/at/all"], ["/nowhere/at/all"]),
+        (["audit", ".", "--master", "bogus://x"], ["--master: 'bogus://x'", "spark://HOST:PORT"]),
+        (["audit", __file__, "--out", "/proc/nowhere"], ["/proc/nowhere: No such file or directory"]),
     ],
 )
 def test_what_cannot_work_is_one_line_and_status_2(arguments: list[str], words: list[str]) -> None:

@@ -64,8 +64,11 @@ def _run(arguments: list[str]) -> int:
         return 0
     except CommandError as error:
         return _complain(str(error), error.exit_code)
-    except (CausalcastError, OSError) as error:
+    except CausalcastError as error:
         return _complain(str(error), EXIT_UNUSABLE)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _complain(f"{where}{error.strerror or error}", EXIT_UNUSABLE)
     except Exception as error:
         if os.environ.get(TRACEBACK_VARIABLE):
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -27,6 +28,7 @@ EXIT_ENVIRONMENT: Final = 3
 
 NEEDED: Final = ("pyspark", "pyarrow", "numpy", "pandas", "jinja2")
 """What the extra `audit` brings."""
+MASTER: Final = re.compile(r"local(\[.+\]|-cluster\[.+\])?$|spark://.+|k8s://.+|yarn$")
 ROOTS_SHOWN: Final = 3
 QUARANTINED_SHOWN: Final = 5
 
@@ -63,6 +65,9 @@ def audit(
         raise CommandError(
             f"the audit needs {', '.join(missing)}: run pip install 'causalcast[audit]'", EXIT_ENVIRONMENT
         )
+
+    if master is not None and not MASTER.match(master):
+        raise CommandError(f"--master: {master!r} is no Spark master; write local[N], spark://HOST:PORT or yarn", 2)
 
     from causalcast.audit.errors import AuditError  # noqa: PLC0415 - the other commands work without Spark
     from causalcast.audit.pipeline import run_audit, to_json  # noqa: PLC0415
