@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from causalcast.protocols import STACKS, stack
+from causalcast.simulation.properties import violations
 from causalcast.simulation.world import Take, World
-from tests.protocols.happens_before import violations
 
 NAMES = ("ann", "bob", "cat", "dan", "eve", "fay")
 

@@ -1,0 +1,385 @@
+"""The explorer: every schedule of a small case, up to the order of steps that cannot feel each other.
+
+Theory of operation. A *case* is a stack, a few processes, what each may broadcast, and faults. Its *state* is one cell
+per process (see `local`) and the truth about the broadcasts so far (see `properties`). The search goes through states
+breadth first, in layers of schedules of equal length, so the first breach found has a schedule that is as short as
+any it looks at. States of a layer that are equal are one state, and the number of schedules that meet there is
+carried along, so the report says how many interleavings the states stand for.
+
+What is shared is dealt before the run: who has which of the broadcasts, at which process the links repeat a message,
+who crashes. Every deal is explored. Within a deal a step of one process touches its own cell, and otherwise only adds
+to the inboxes of others: two steps of different processes are independent, in either order they lead to the same
+state, and neither can disable the other.
+
+**Reduction.** In each state only the steps of some processes S are followed, if the processes outside of S, left to
+themselves, can never send anything to S again. Those steps are a persistent set (Godefroid 1996): whatever the others
+do before the first step of a process of S leaves the cells of S as they are, so that first step is one that is
+enabled now, and it is independent of all that the others did. The smallest such S that can move is taken; whether the
+others can still send is found out by walking all that they can do, which is exact, and remembered. Every step uses
+something up, so there is no cycle and hence no step ignored for ever; then a search by persistent sets reaches every
+state without successors, through a schedule of every class of equivalent schedules that end in one (the proof is by
+induction on the length: the first step from S in any such schedule can be moved to its front). A breach of P1, P3, P4
+or P5 is a matter of one process's own history and of the past of what is in it. That is the same in all equivalent
+schedules, and every history is the beginning of one in a complete schedule, so none is missed; what must hold at last
+(P2, P6, P7, P8) is judged in the states without successors, and none of those is missed.
+`tests/simulation/test_explorer.py` compares with a plain walk of `World` over every interleaving.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from causalcast.model import Roster
+from causalcast.simulation.local import Allotment, Mail, Member, Move
+from causalcast.simulation.properties import ERROR, Truth, Violation, owed
+from causalcast.simulation.world import Duplicate, Receive, Step
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from causalcast.protocols import Stack
+    from causalcast.simulation.properties import TableSizes
+
+DEFAULT_LIMIT: Final = 2_000_000
+"""States after which a search gives up and says so."""
+
+Composite: TypeAlias = tuple[int, ...]
+"""A state of the case: the cell of each process, then the number of the truth."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What to explore."""
+
+    stack: Stack
+    names: tuple[str, ...]
+    broadcasts: int
+    """Of all processes together, in turn; with `anyone`, in every way to share them out."""
+    anyone: bool = False
+    fifo: bool = False
+    """Links keep order. Otherwise whatever is in flight on a link may come next."""
+    duplicates: int = 0
+    """How many messages in flight are repeated, at most."""
+    crashes: int = 0
+    """How many processes crash, at most."""
+    properties: frozenset[str] | None = None
+    """What to check; what the stack promises if `None`."""
+    sizes: TableSizes | None = None
+    """For P7."""
+
+    @property
+    def checked(self) -> frozenset[str]:
+        """The properties to check. A process that fails with an exception is always a finding."""
+        return (self.stack.promises if self.properties is None else self.properties) | {ERROR}
+
+    def deals(self) -> Iterator[tuple[Allotment, ...]]:
+        """Every way to share out broadcasts and faults, one allotment per process."""
+        number = len(self.names)
+        in_turn = tuple(self.broadcasts // number + (slot < self.broadcasts % number) for slot in range(number))
+        for broadcasts in _shares(self.broadcasts, number) if self.anyone else [in_turn]:
+            for duplicates in _shares(self.duplicates, number):
+                for crashes in _shares(self.crashes, number):
+                    if max(crashes) <= 1:
+                        yield tuple(map(Allotment, broadcasts, duplicates, crashes))
+
+
+def _shares(total: int, number: int) -> Iterator[tuple[int, ...]]:
+    """Every way to share `total` things among `number`."""
+    for bars in combinations(range(total + number - 1), number - 1):
+        ends = (-1, *bars, total + number - 1)
+        yield tuple(after - before - 1 for before, after in pairwise(ends))
+
+
+class Found(NamedTuple):
+    """A breach, and the schedule that leads to it."""
+
+    violation: Violation
+    schedule: tuple[Step, ...]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a search covered, and the first breach it found."""
+
+    states: int = 0
+    steps: int = 0
+    """Transitions between states."""
+    schedules: int = 0
+    """Complete schedules that these states stand for; those of the reduction only, each for all its equivalents."""
+    runs: int = 0
+    """How often a step of protocol code was run."""
+    depth: int = 0
+    """Steps of the longest schedule looked at."""
+    exhausted: bool = True
+    """Whether the search saw everything, rather than stop at a breach or a limit."""
+    limited: bool = False
+    seconds: float = 0.0
+    found: Found | None = None
+
+
+class _ViolatedError(Exception):
+    def __init__(self, found: Found) -> None:
+        super().__init__(found)
+        self.found = found
+
+
+class _LimitError(Exception):
+    pass
+
+
+def explore(
+    case: Case,
+    *,
+    limit: int = DEFAULT_LIMIT,
+    reduce: bool = True,
+    merge: bool = True,
+    progress: Callable[[Outcome], None] | None = None,
+) -> Outcome:
+    """Search `case` until a breach, the end, or `limit` states.
+
+    Without `reduce` every interleaving is followed, without `merge` only equal histories are one state.
+    """
+    outcome = Outcome()
+    started = time.perf_counter()
+    search = _Search(case, outcome, limit, reduce=reduce, merge=merge, progress=progress)
+    try:
+        for deal in case.deals():
+            search.run(deal)
+    except _ViolatedError as violated:
+        outcome.found = violated.found
+        outcome.exhausted = False
+    except _LimitError:
+        outcome.exhausted = False
+        outcome.limited = True
+    outcome.runs = sum(member.runs for member in search.members)
+    outcome.seconds = time.perf_counter() - started
+    return outcome
+
+
+class _Layer(NamedTuple):
+    """States that are equally many steps from the start, and for each where it was come from first."""
+
+    states: list[Composite]
+    schedules: list[int]
+    parents: array[int]
+    moves: array[int]
+    """Place among the moves of its process, times the number of processes, plus the slot of the process."""
+
+
+class _Search:
+    def __init__(
+        self,
+        case: Case,
+        outcome: Outcome,
+        limit: int,
+        *,
+        reduce: bool,
+        merge: bool,
+        progress: Callable[[Outcome], None] | None,
+    ) -> None:
+        self.case = case
+        self.outcome = outcome
+        self.limit = limit
+        self.reduce = reduce
+        self.progress = progress
+        roster = Roster(case.names)
+        mail = Mail()
+        self.members = [
+            Member(case.stack, roster, name, mail, fifo=case.fifo, merge=merge, sizes=case.sizes)
+            for name in roster.names
+        ]
+        self.slots = tuple(range(len(roster)))
+        self.groups = [
+            (group, tuple(slot for slot in self.slots if slot not in group))
+            for size in range(1, len(roster))
+            for group in combinations(self.slots, size)
+        ]
+        self.checked = case.checked
+        self.truths: list[Truth] = [Truth({})]
+        self.truth_numbers = {self.truths[0].key: 0}
+        self.judged: dict[tuple[int, Move, int], tuple[int, tuple[Violation, ...]]] = {}
+        self.silent: dict[tuple[int, ...], bool] = {}
+        self.trail: list[tuple[array[int], array[int]]] = []
+
+    # ------------------------------------------------------------------ the walk
+
+    def run(self, deal: Sequence[Allotment]) -> None:
+        """Every schedule of one deal."""
+        self.trail.clear()
+        self.start = self._start(deal)
+        layer = _Layer([self.start], [1], array("L", [0]), array("L", [0]))
+        self.outcome.states += 1
+        while layer.states:
+            self.trail.append((layer.parents, layer.moves))
+            self.outcome.depth = max(self.outcome.depth, len(self.trail) - 1)
+            layer = self._next(layer)
+            if self.progress is not None:
+                self.progress(self.outcome)
+
+    def _start(self, deal: Sequence[Allotment]) -> Composite:
+        cells, posts = [], []
+        for member, allotment in zip(self.members, deal, strict=True):
+            cell, sent = member.start(allotment)
+            cells.append(cell)
+            posts.extend(sent)
+        for receiver, sender, message in posts:
+            cells[receiver] = self.members[receiver].post(cells[receiver], sender, message)
+        return (*cells, 0)
+
+    def _next(self, layer: _Layer) -> _Layer:
+        outcome, members, number = self.outcome, self.members, len(self.members)
+        after = _Layer([], [], array("L"), array("L"))
+        places: dict[Composite, int] = {}
+        for index, (state, schedules) in enumerate(zip(layer.states, layer.schedules, strict=True)):
+            slots = self._to_follow(state)
+            if not slots:
+                outcome.schedules += schedules
+                self._judge_end(state, index)
+            for slot in slots:
+                for place, move in enumerate(members[slot].moves(state[slot])):
+                    outcome.steps += 1
+                    target = self._after(state, slot, move)
+                    if move.entry is not None or move.failure is not None:
+                        truth, found = self._judge(slot, move, state[-1])
+                        target[-1] = truth
+                        if found:
+                            raise _ViolatedError(Found(found[0], self._schedule(index, (slot, place))))
+                    key = tuple(target)
+                    known = places.get(key)
+                    if known is None:
+                        places[key] = len(after.states)
+                        after.states.append(key)
+                        after.schedules.append(schedules)
+                        after.parents.append(index)
+                        after.moves.append(place * number + slot)
+                    else:
+                        after.schedules[known] += schedules
+            if outcome.states + len(after.states) > self.limit:
+                raise _LimitError
+        outcome.states += len(after.states)
+        return after
+
+    def _after(self, state: Composite, slot: int, move: Move) -> list[int]:
+        target = list(state)
+        target[slot] = move.cell
+        for receiver, sender, message in move.posts:
+            target[receiver] = self.members[receiver].post(target[receiver], sender, message)
+        return target
+
+    # ------------------------------------------------------------------ reduction
+
+    def _to_follow(self, state: Composite) -> tuple[int, ...]:
+        """The processes whose steps are a persistent set; empty if nobody can move."""
+        movable = tuple(slot for slot in self.slots if self.members[slot].moves(state[slot]))
+        if not self.reduce or len(movable) < 2:
+            return movable
+        for group, others in self.groups:
+            followed = tuple(slot for slot in group if slot in movable)
+            if followed and len(followed) < len(movable) and self._silent_towards(group, others, state):
+                return followed
+        return movable
+
+    def _silent_towards(self, group: tuple[int, ...], others: tuple[int, ...], state: Composite) -> bool:
+        """Whether the others, left to themselves, can never send to the group."""
+        start = tuple(state[slot] if slot in others else -1 for slot in self.slots)
+        known = self.silent.get(start)
+        if known is not None:
+            return known
+        seen = {start}
+        todo = [start]
+        while todo:
+            at = todo.pop()
+            for slot in others:
+                for move in self.members[slot].moves(at[slot]):
+                    if any(receiver in group for receiver, _, _ in move.posts):
+                        self.silent[start] = False
+                        return False
+                    after = tuple(self._after(at, slot, move))
+                    if after not in seen:
+                        known = self.silent.get(after)
+                        if known is False:
+                            self.silent[start] = False
+                            return False
+                        seen.add(after)
+                        if known is None:
+                            todo.append(after)
+        # All that was seen can do no more than the start can.
+        self.silent.update(dict.fromkeys(seen, True))
+        return True
+
+    # ------------------------------------------------------------------ judgement
+
+    def _judge(self, slot: int, move: Move, truth_number: int) -> tuple[int, tuple[Violation, ...]]:
+        """The truth after a move that the application sees, and what the move breaks."""
+        key = (slot, move, truth_number)
+        known = self.judged.get(key)
+        if known is None:
+            known = self.judged[key] = self._judge_anew(slot, move, truth_number)
+        return known
+
+    def _judge_anew(self, slot: int, move: Move, truth_number: int) -> tuple[int, tuple[Violation, ...]]:
+        member = self.members[slot]
+        if move.failure is not None:
+            return truth_number, (Violation(ERROR, member.name, move.failure),)
+        assert move.entry is not None
+        account = member.states[move.before].account
+        truth = self.truths[truth_number]
+        if move.entry.kind == "broadcast":
+            truth = truth.after(move.entry, account.delivered)
+            truth_number = self.truth_numbers.setdefault(truth.key, len(self.truths))
+            if truth_number == len(self.truths):
+                self.truths.append(truth)
+        found = account.judge(move.entry, truth)
+        return truth_number, tuple(violation for violation in found if violation.property in self.checked)
+
+    def _judge_end(self, state: Composite, index: int) -> None:
+        """Raise if the case must not end like this."""
+        truth = self.truths[state[-1]]
+        ends = [member.states[member.state_of(cell)] for member, cell in zip(self.members, state, strict=False)]
+        crashed = {member.name for member, end in zip(self.members, ends, strict=True) if end.crashed}
+        due = owed(truth, [end.account for end in ends], crashed)
+        for end in ends:
+            if not end.crashed:
+                found = [*end.account.missing(truth, due, stability=not crashed), *end.rest]
+                for violation in found:
+                    if violation.property in self.checked:
+                        raise _ViolatedError(Found(violation, self._schedule(index)))
+
+    # ------------------------------------------------------------------ schedules
+
+    def _schedule(self, index: int, last: tuple[int, int] | None = None) -> tuple[Step, ...]:
+        """The steps to the state at `index` of the layer at hand, and one more move."""
+        number = len(self.members)
+        path = [] if last is None else [last]
+        for parents, moves in reversed(self.trail[1:]):
+            place, slot = divmod(moves[index], number)
+            path.append((slot, place))
+            index = parents[index]
+        links = {
+            (sender, slot): list(in_flight)
+            for slot, member in enumerate(self.members)
+            for sender, in_flight in enumerate(member.cells[self.start[slot]].inbox)
+        }
+        steps: list[Step] = []
+        state = self.start
+        slots = {member.name: member.slot for member in self.members}
+        for slot, place in reversed(path):
+            move = self.members[slot].moves(state[slot])[place]
+            step = move.input.step
+            if isinstance(step, Receive | Duplicate):
+                # An inbox without order says which message; the world wants to know where it is.
+                messages = links[slots[step.sender], slot]
+                step = step._replace(place=messages.index(move.input.message))
+                if isinstance(step, Receive):
+                    messages.pop(step.place)
+                else:
+                    messages.append(move.input.message)
+            steps.append(step)
+            for receiver, sender, message in move.posts:
+                links[sender, receiver].append(message)
+            state = tuple(self._after(state, slot, move))
+        return tuple(steps)

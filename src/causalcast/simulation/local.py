@@ -1,0 +1,343 @@
+"""One process of a small case on its own: every state it can be in, each step run once.
+
+What a process does is a function of its own inputs in their order (see `world`), so its states can be walked without
+the others. A `Member` holds the states of one process as they are asked for. A *state* stands for all histories that
+nothing later can tell apart: the same protocol state, queue, timers and account of what the application has seen. A
+*cell* is a state with an inbox, what is in flight towards the process. The explorer puts cells together to the states
+of the whole case; the protocol's code runs once per state and input, however many interleavings meet there.
+
+A state of the protocol is compared by its pickle. Equal pickles are equal object graphs, so what is merged really is
+the same; object graphs that cannot be pickled, or that are equal and pickle differently, are only kept apart.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias
+
+import msgspec
+
+from causalcast.model import Roster
+from causalcast.simulation.properties import Account, Violation, grown, left_over
+from causalcast.simulation.world import (
+    Broadcast,
+    Crash,
+    Duplicate,
+    Fire,
+    LogEntry,
+    Receive,
+    Step,
+    Take,
+    WorldPort,
+    feed,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from causalcast.model import ProcessId
+    from causalcast.protocols import Process, Stack, WireMessage
+    from causalcast.simulation.properties import TableSizes
+
+Post: TypeAlias = tuple[int, int, int]
+"""Receiver's slot, sender's slot, number of the message."""
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+
+
+class Mail:
+    """The wire messages of a case, numbered: equal bytes, equal number."""
+
+    def __init__(self) -> None:
+        self.messages: list[WireMessage] = []
+        self._numbers: dict[tuple[type, bytes], int] = {}
+
+    def number(self, message: WireMessage) -> int:
+        key = (type(message), _ENCODER.encode(message))
+        known = self._numbers.get(key)
+        if known is None:
+            known = self._numbers[key] = len(self.messages)
+            self.messages.append(message)
+        return known
+
+
+class Allotment(NamedTuple):
+    """What one process may do of what the whole case has a fixed number of."""
+
+    broadcasts: int = 0
+    duplicates: int = 0
+    """How often its incoming links repeat a message."""
+    crashes: int = 0
+
+
+class Input(NamedTuple):
+    """A step of one process, with the number of the message it receives."""
+
+    step: Step
+    message: int = -1
+
+
+class State(NamedTuple):
+    """A state of one process: how to reach it, and what is known of it."""
+
+    parent: int
+    input: Input | None
+    broadcasts: int
+    crashed: bool
+    inputs: tuple[Input, ...]
+    """Own steps that can be taken here; receptions depend on the inbox."""
+    account: Account
+    rest: tuple[Violation, ...]
+    """P7 and P8, should this be the end."""
+
+
+class Move(NamedTuple):
+    """A step from one cell to the next."""
+
+    input: Input
+    cell: int
+    posts: tuple[Post, ...]
+    entry: LogEntry | None
+    before: int
+    """State before."""
+    failure: str | None = None
+
+
+class _Cell(NamedTuple):
+    state: int
+    inbox: tuple[tuple[int, ...], ...]
+    """By sender's slot: numbers of messages in flight, in the order in which the link takes them."""
+    left: Allotment
+
+
+class _Edge(NamedTuple):
+    state: int
+    posts: tuple[Post, ...]
+    entry: LogEntry | None
+    failure: str | None
+
+
+class _DigestPickler(pickle.Pickler):
+    dispatch_table: ClassVar[dict[type, Callable[[Any], tuple[object, ...]]]] = {
+        WorldPort: lambda port: (str, (port.name,)),
+        Roster: lambda roster: (str, (",".join(roster.names),)),
+    }
+
+
+class Member:
+    """The cells of one process of a case, made as they are asked for."""
+
+    def __init__(
+        self,
+        stack: Stack,
+        roster: Roster,
+        name: ProcessId,
+        mail: Mail,
+        *,
+        fifo: bool,
+        merge: bool = True,
+        sizes: TableSizes | None = None,
+    ) -> None:
+        self.name = name
+        self.slot = roster.slot(name)
+        self.states: list[State] = []
+        self.cells: list[_Cell] = []
+        self.runs = 0
+        """How often a step of the protocol was run to find out what it does."""
+        self._stack = stack
+        self._roster = roster
+        self._mail = mail
+        self._fifo = fifo
+        self._merge = merge
+        self._sizes = sizes
+        self._out: list[Post] = []
+        self._states: dict[object, int] = {}
+        self._edges: dict[tuple[int, Input], _Edge] = {}
+        self._cells: dict[_Cell, int] = {}
+        self._moves: dict[int, tuple[Move, ...]] = {}
+        self._posted: dict[tuple[int, int, int], int] = {}
+
+    # ------------------------------------------------------------------ cells
+
+    def start(self, allotment: Allotment) -> tuple[int, tuple[Post, ...]]:
+        """The first cell with this allotment, and what the process sends at its start."""
+        self._out.clear()
+        process, port = self._fresh()
+        posts = tuple(self._out)
+        state = self._state(-1, None, process, port, Account(self.name), 0)
+        return self._cell(_Cell(state, ((),) * len(self._roster), allotment)), posts
+
+    def post(self, cell: int, sender: int, message: int) -> int:
+        """The cell once a message of `sender` is in flight towards it."""
+        key = (cell, sender, message)
+        known = self._posted.get(key)
+        if known is None:
+            before = self.cells[cell]
+            known = cell
+            if not self.states[before.state].crashed:
+                known = self._cell(before._replace(inbox=self._with(before.inbox, sender, message)))
+            self._posted[key] = known
+        return known
+
+    def moves(self, cell: int) -> tuple[Move, ...]:
+        """Every step that this process can take in `cell`."""
+        known = self._moves.get(cell)
+        if known is None:
+            known = self._moves[cell] = tuple(self._find_moves(cell))
+        return known
+
+    def _find_moves(self, number: int) -> list[Move]:
+        cell = self.cells[number]
+        state = self.states[cell.state]
+        if state.crashed:
+            return []
+        moves = []
+        inputs = [(each, cell.inbox, cell.left) for each in state.inputs]
+        if cell.left.broadcasts:
+            payload = f"{self.name}/{state.broadcasts + 1}".encode()
+            left = cell.left._replace(broadcasts=cell.left.broadcasts - 1)
+            inputs.append((Input(Broadcast(self.name, payload)), cell.inbox, left))
+        names = self._roster.names
+        for sender, messages in enumerate(cell.inbox):
+            places = range(min(len(messages), 1)) if self._fifo else _distinct(messages)
+            for place in places:
+                inbox = _without(cell.inbox, sender, place)
+                inputs.append((Input(Receive(names[sender], self.name, place), messages[place]), inbox, cell.left))
+        for each, inbox, left in inputs:
+            # A message of the same number in another place is the same input.
+            step = each.step._replace(place=0) if isinstance(each.step, Receive) else each.step
+            edge = self._edge(cell.state, Input(step, each.message))
+            target = self._cell(_Cell(edge.state, inbox, left))
+            moves.append(Move(each, target, edge.posts, edge.entry, cell.state, edge.failure))
+        moves.extend(self._faults(cell))
+        return moves
+
+    def _faults(self, cell: _Cell) -> list[Move]:
+        moves = []
+        if cell.left.duplicates:
+            left = cell.left._replace(duplicates=cell.left.duplicates - 1)
+            for sender, messages in enumerate(cell.inbox):
+                for place in _distinct(messages):
+                    inbox = self._with(cell.inbox, sender, messages[place])
+                    step = Duplicate(self._roster.names[sender], self.name, place)
+                    target = self._cell(_Cell(cell.state, inbox, left))
+                    moves.append(Move(Input(step, messages[place]), target, (), None, cell.state))
+        if cell.left.crashes:
+            state = self._crashed(cell.state)
+            target = self._cell(_Cell(state, ((),) * len(self._roster), Allotment()))
+            moves.append(Move(Input(Crash(self.name)), target, (), None, cell.state))
+        return moves
+
+    def _with(self, inbox: tuple[tuple[int, ...], ...], sender: int, message: int) -> tuple[tuple[int, ...], ...]:
+        messages = (*inbox[sender], message)
+        if not self._fifo:
+            # Where any may come first their order says nothing: one cell for all orders.
+            messages = tuple(sorted(messages))
+        return (*inbox[:sender], messages, *inbox[sender + 1 :])
+
+    def _cell(self, cell: _Cell) -> int:
+        known = self._cells.get(cell)
+        if known is None:
+            known = self._cells[cell] = len(self.cells)
+            self.cells.append(cell)
+        return known
+
+    # ------------------------------------------------------------------ states
+
+    def state_of(self, cell: int) -> int:
+        """The number of the state in `cell`."""
+        return self.cells[cell].state
+
+    def history(self, state: int) -> list[Input]:
+        """The inputs that lead to `state`, the first ones found."""
+        inputs = []
+        while True:
+            at = self.states[state]
+            if at.input is None:
+                return inputs[::-1]
+            inputs.append(at.input)
+            state = at.parent
+
+    def _fresh(self) -> tuple[Process, WorldPort]:
+        port = WorldPort(self.name, 0, self._carry)
+        process = self._stack.process(port, self._roster)
+        process.start()
+        return process, port
+
+    def _carry(self, _: ProcessId, destinations: Sequence[ProcessId], message: WireMessage) -> None:
+        number = self._mail.number(message)
+        slots = self._roster.slots
+        self._out.extend((slots[destination], self.slot, number) for destination in destinations)
+
+    def _edge(self, state: int, each: Input) -> _Edge:
+        known = self._edges.get((state, each))
+        if known is None:
+            known = self._edges[state, each] = self._run(state, each)
+        return known
+
+    def _run(self, number: int, each: Input) -> _Edge:
+        self.runs += 1
+        process, port = self._fresh()
+        for earlier in self.history(number):
+            self._feed(process, port, earlier)
+        self._out.clear()
+        before = self.states[number]
+        try:
+            entry = self._feed(process, port, each)
+        except Exception as error:
+            # Whatever a protocol raises between correct processes is a finding, and must not end the search.
+            return _Edge(self._crashed(number), (), None, f"{type(error).__name__}: {error}")
+        posts = tuple(self._out)
+        account = before.account if entry is None else before.account.after(entry)
+        broadcasts = before.broadcasts + isinstance(each.step, Broadcast)
+        return _Edge(self._state(number, each, process, port, account, broadcasts), posts, entry, None)
+
+    def _feed(self, process: Process, port: WorldPort, each: Input) -> LogEntry | None:
+        message = self._mail.messages[each.message] if each.message >= 0 else None
+        return feed(process, port, each.step, message).entry
+
+    def _state(
+        self, parent: int, each: Input | None, process: Process, port: WorldPort, account: Account, broadcasts: int
+    ) -> int:
+        digest = self._digest(process, port) if self._merge else None
+        key = (digest, account.key, broadcasts) if digest is not None else (parent, each)
+        known = self._states.get(key)
+        if known is None:
+            known = self._states[key] = len(self.states)
+            inputs = [Input(Take(self.name))] if port.queue else []
+            inputs.extend(Input(Fire(self.name, timer)) for timer in port.timers)
+            rest = left_over(self.name, process, self._roster.others(self.name))
+            if self._sizes is not None:
+                rest.extend(grown(self.name, process, self._sizes))
+            self.states.append(State(parent, each, broadcasts, False, tuple(inputs), account, tuple(rest)))
+        return known
+
+    def _crashed(self, number: int) -> int:
+        before = self.states[number]
+        key = ("crashed", before.account.key, before.broadcasts) if self._merge else ("crashed", number)
+        known = self._states.get(key)
+        if known is None:
+            known = self._states[key] = len(self.states)
+            self.states.append(before._replace(crashed=True, inputs=(), rest=()))
+        return known
+
+    def _digest(self, process: Process, port: WorldPort) -> bytes | None:
+        drawn = port.drawn.getstate() if port.drawn is not None else None
+        clock = port.steps if port.clock_was_read else None
+        out = io.BytesIO()
+        try:
+            _DigestPickler(out, protocol=5).dump((process, list(port.queue), list(port.timers), drawn, clock))
+        except (TypeError, AttributeError, RecursionError, pickle.PicklingError):
+            return None
+        return out.getvalue()
+
+
+def _distinct(messages: Sequence[int]) -> list[int]:
+    """The first place of each message."""
+    return [place for place, message in enumerate(messages) if message not in messages[:place]]
+
+
+def _without(inbox: tuple[tuple[int, ...], ...], sender: int, place: int) -> tuple[tuple[int, ...], ...]:
+    messages = inbox[sender]
+    return (*inbox[:sender], messages[:place] + messages[place + 1 :], *inbox[sender + 1 :])
