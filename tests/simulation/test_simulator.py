@@ -6,7 +6,6 @@ import hashlib
 import subprocess
 import sys
 from itertools import pairwise
-from random import Random
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 
 from causalcast.model import Dot
 from causalcast.protocols import STACKS
-from causalcast.simulation import NS_PER_MS, Constant, Network, Uniform, process_names, simulate
+from causalcast.simulation import NS_PER_MS, Network, Uniform, process_names, simulate
 from causalcast.simulation.queue import TimeQueue
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ def test_the_same_seed_gives_the_same_trace_to_the_byte_in_another_process() -> 
 @pytest.mark.parametrize("fifo", [True, False], ids=["fifo", "reordering"])
 @pytest.mark.parametrize("thinking", [None, Uniform(0, 30 * NS_PER_MS)], ids=["eager", "late"])
 def test_everyone_delivers_everything(name: str, fifo: bool, thinking: Uniform | None) -> None:
-    network = Network(Uniform(1, 50 * NS_PER_MS), fifo=fifo, slow_links={("p0", "p1"): 10})
+    network = Network(Uniform(1, 50 * NS_PER_MS), fifo=fifo)
     sink = Memory()
     done = simulate(name, nodes=5, messages=15, seed=3, network=network, thinking=thinking, trace=sink)
     assert (done.counters.broadcasts, done.counters.deliveries) == (75, 300)
@@ -79,12 +78,6 @@ def test_fifo_links_keep_order_and_others_do_not() -> None:
 
     assert overtakes(True) == 0
     assert overtakes(False) > 0
-
-
-def test_a_slow_link_is_slower_by_its_factor_and_only_in_its_direction() -> None:
-    network = Network(Constant(7), slow_links={("a", "b"): 10})
-    assert network.draw("a", "b", Random(0)) == 70
-    assert network.draw("b", "a", Random(0)) == 7
 
 
 def test_the_tag_in_the_trace_is_the_context_that_was_sent() -> None:

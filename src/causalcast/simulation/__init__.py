@@ -5,29 +5,75 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from causalcast.protocols import stack
-from causalcast.simulation.network import NS_PER_MS, Constant, Delay, Network, Uniform
-from causalcast.simulation.simulator import Application, Counters, SimulatedHost, Simulator
-from causalcast.simulation.workload import Broadcasts
+from causalcast.simulation.faults import (
+    Churn,
+    Crash,
+    Cut,
+    Fault,
+    Flap,
+    Partition,
+    Pause,
+    Suspicion,
+    UnsupportedFaultError,
+    draw_faults,
+)
+from causalcast.simulation.host import Application, SimulatedHost
+from causalcast.simulation.models import (
+    NS_PER_MS,
+    Constant,
+    Delay,
+    Exponential,
+    InvalidModelError,
+    Normal,
+    Uniform,
+    Weibull,
+    parse_delay,
+)
+from causalcast.simulation.network import Link, Matrix, Network, read_matrix
+from causalcast.simulation.simulator import Counters, Simulator, Workload
+from causalcast.simulation.workload import AnyWorkload, Broadcasts, Replies
 from causalcast.simulation.world import World
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from causalcast.simulation.world import Step
     from causalcast.trace.writer import TraceSink
 
 __all__ = [
     "NS_PER_MS",
+    "AnyWorkload",
     "Application",
     "Broadcasts",
+    "Churn",
     "Constant",
     "Counters",
+    "Crash",
+    "Cut",
     "Delay",
+    "Exponential",
+    "Fault",
+    "Flap",
+    "InvalidModelError",
+    "Link",
+    "Matrix",
     "Network",
+    "Normal",
+    "Partition",
+    "Pause",
+    "Replies",
     "SimulatedHost",
     "Simulator",
+    "Suspicion",
     "Uniform",
+    "UnsupportedFaultError",
+    "Weibull",
+    "Workload",
     "World",
+    "draw_faults",
+    "parse_delay",
     "process_names",
+    "read_matrix",
     "simulate",
 ]
 
@@ -42,28 +88,31 @@ def simulate(  # noqa: PLR0913 - each is a parameter of the experiment, all but 
     stack_name: str,
     *,
     nodes: int,
-    messages: int,
+    messages: int = 100,
+    workload: Workload | None = None,
     seed: int = 0,
     network: Network | None = None,
-    interval: Delay | None = None,
-    payload_bytes: int = 64,
     thinking: Delay | None = None,
+    faults: Sequence[Fault] = (),
     trace: TraceSink | None = None,
+    record: Callable[[Step], None] | None = None,
     progress: Callable[[Simulator], None] | None = None,
 ) -> Simulator:
-    """Run `nodes` processes that broadcast `messages` payloads each, to quiescence; returns the finished simulator.
+    """Run `nodes` processes to quiescence; returns the finished simulator.
 
-    By default a message takes 5 to 15 ms on FIFO links, and each process broadcasts every 5 to 15 ms.
+    Unless a `workload` says otherwise, each process broadcasts `messages` payloads of 64 bytes, one every 5 to 15 ms.
+    By default a message takes 5 to 15 ms on FIFO links.
     """
-    workload = Broadcasts(messages, interval or Uniform(5 * NS_PER_MS, 15 * NS_PER_MS), payload_bytes, seed)
     simulator = Simulator(
         stack(stack_name),
         process_names(nodes),
-        workload,
+        workload or Broadcasts(messages),
         network=network,
         seed=seed,
         thinking=thinking,
+        faults=faults,
         trace=trace,
+        record=record,
     )
     simulator.run(progress=progress)
     return simulator

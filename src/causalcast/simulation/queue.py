@@ -10,7 +10,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 
 class TimeQueue:
@@ -25,23 +25,29 @@ class TimeQueue:
 
     def push(self, time_ns: int, call: Callable[[Any], None], argument: Any = None) -> None:
         """Make `call(argument)` at `time_ns`; a time before `now` raises `ValueError`."""
-        bucket = self._buckets.get(time_ns)
-        if bucket is None:
-            if time_ns < self.now:
-                raise ValueError(f"{time_ns} ns is before the present, {self.now} ns")
-            self._buckets[time_ns] = [call, argument]
-            heappush(self._times, time_ns)
-        else:
-            bucket.append(call)
-            bucket.append(argument)
+        self.push_each((time_ns,), (call,), argument)
 
-    def buckets(self) -> Iterator[list[Any]]:
+    def push_each(self, times_ns: Iterable[int], calls: Iterable[Callable[[Any], None]], argument: Any) -> None:
+        """Make each of `calls` with `argument` at the time in its place of `times_ns`."""
+        buckets = self._buckets
+        find = buckets.get
+        for time, call in zip(times_ns, calls, strict=True):
+            bucket = find(time)
+            if bucket is None:
+                if time < self.now:
+                    raise ValueError(f"{time} ns is before the present, {self.now} ns")
+                buckets[time] = [call, argument]
+                heappush(self._times, time)
+            else:
+                bucket += call, argument
+
+    def buckets(self, until_ns: int | None = None) -> Iterator[list[Any]]:
         """For each time in order, its list of call, argument, call, argument, ... to run; sets `now` first.
 
-        What is pushed for the present while a list is run is appended to that list.
+        What is pushed for the present while a list is run is appended to that list. Ends after `until_ns`.
         """
         times, buckets = self._times, self._buckets
-        while times:
+        while times and (until_ns is None or times[0] <= until_ns):
             self.now = time = heappop(times)
             yield buckets[time]
             del buckets[time]

@@ -1,23 +1,23 @@
 """The simulator: the protocols of a stack in virtual time, in one thread, from one seed.
 
-Everything random comes from the seed, everything else from the order of events, so a run repeats to the byte. The
-hosts keep the three rules of the port: one call at a time, `take` before the application sees an event, timers as
-data.
+Everything random comes from the seed, everything else from the order of events, so a run repeats to the byte. A
+message is one object, shared by all who receive it.
 """
 
 from __future__ import annotations
 
 import gc
-import random
-from collections import deque
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from causalcast.model import Delivered, Event, Message, ProcessId, Roster, Stable, Tag
+from causalcast.model import Delivered, Event, ProcessId, Roster, Stable, Tag
 from causalcast.protocols.wire import FRAME_HEADER_BYTES
+from causalcast.simulation.disturbance import Disturbances, DisturbedHost
+from causalcast.simulation.host import SimulatedHost
+from causalcast.simulation.links import Links
 from causalcast.simulation.network import Network
 from causalcast.simulation.queue import TimeQueue
 from causalcast.trace.schema import TraceEvent
@@ -25,8 +25,11 @@ from causalcast.trace.schema import TraceEvent
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from causalcast.protocols import Process, Random, Stack, Timer, WireMessage
-    from causalcast.simulation.network import Delay
+    from causalcast.protocols import Stack, WireMessage
+    from causalcast.simulation.faults import Fault
+    from causalcast.simulation.host import Application
+    from causalcast.simulation.models import Delay
+    from causalcast.simulation.world import Step
     from causalcast.trace.writer import TraceSink
 
 PROGRESS_EVENTS = 100_000
@@ -48,14 +51,11 @@ def _cyclic_garbage_left_alone() -> Iterator[None]:
             gc.enable()
 
 
-class Application(Protocol):
-    """What runs at each process: it may broadcast whenever it is called, and schedule calls to itself."""
+class Workload(Protocol):
+    """What the applications of a run do."""
 
-    def start(self, host: SimulatedHost) -> None:
-        """Called once, at time 0."""
-
-    def receive(self, host: SimulatedHost, event: Event) -> None:
-        """An event, after the process has been told that it is taken."""
+    def application(self, name: ProcessId, roster: Roster, seed: int) -> Application:
+        """The application at `name`."""
 
 
 @dataclass(slots=True)
@@ -67,129 +67,32 @@ class Counters:
     deliveries: int = 0
     stables: int = 0
     sends: int = 0
-
-
-class SimulatedHost:
-    """One process, its port, its application and the queue between them."""
-
-    __slots__ = (
-        "_application",
-        "_simulator",
-        "_taking",
-        "_timers",
-        "name",
-        "process",
-        "queue",
-        "random",
-        "sequence",
-        "take_random",
-    )
-
-    def __init__(self, name: ProcessId, simulator: Simulator, application: Application) -> None:
-        self.name = name
-        self.random: Random = random.Random(f"{simulator.seed}/process/{name}")
-        self.take_random = random.Random(f"{simulator.seed}/application/{name}")
-        self.queue: deque[Event] = deque()
-        self.sequence = 0
-        self.process: Process
-        self._simulator = simulator
-        self._application = application
-        self._timers: dict[Timer, int] = {}
-        self._taking = False
-
-    # the port
-
-    def now_ns(self) -> int:
-        return self._simulator.queue.now
-
-    def send(self, destinations: Sequence[ProcessId], message: WireMessage) -> None:
-        self._simulator.send(self, destinations, message)
-
-    def deliver(self, message: Message) -> None:
-        self.queue.append(Delivered(message))
-
-    def stable(self, tag: Tag) -> None:
-        self.queue.append(Stable(tag))
-
-    def set_timer(self, delay_ns: int, timer: Timer) -> None:
-        due = self._simulator.queue.now + delay_ns
-        self._timers[timer] = due
-        self._simulator.queue.push(due, self.fire, (timer, due))
-
-    def cancel_timer(self, timer: Timer) -> None:
-        self._timers.pop(timer, None)
-
-    # what the application may do
-
-    def broadcast(self, payload: bytes) -> Tag:
-        """Broadcast now; returns the tag."""
-        tag = self.process.broadcast(payload)
-        self._simulator.log_broadcast(self, tag, payload)
-        self.drain()
-        return tag
-
-    def call_after(self, delay_ns: int, call: Callable[[], None]) -> None:
-        """Run `call` after `delay_ns` of virtual time."""
-        self._simulator.queue.push(self._simulator.queue.now + delay_ns, lambda _: call())
-
-    # the event loop's side
-
-    def arrive(self, packet: tuple[ProcessId, WireMessage]) -> None:
-        """A message arrives from its sender."""
-        self.process.receive(*packet)
-        if self.queue:
-            self.drain()
-
-    def fire(self, setting: tuple[Timer, int]) -> None:
-        """A setting of a timer is due, unless it was replaced or cancelled meanwhile."""
-        timer, due = setting
-        if self._timers.get(timer) == due:
-            del self._timers[timer]
-            self.process.timer(timer)
-            self.drain()
-
-    def drain(self) -> None:
-        """Hand queued events to the application, now or after its thinking time."""
-        thinking = self._simulator.thinking
-        if thinking is not None:
-            if self.queue and not self._taking:
-                self._taking = True
-                delay = thinking.draw(self.take_random)
-                self._simulator.queue.push(self._simulator.queue.now + delay, self.take_late)
-            return
-        if self._taking:
-            return
-        self._taking = True
-        while self.queue:
-            self._take_one()
-        self._taking = False
-
-    def take_late(self, _: None) -> None:
-        """The application, having thought, takes one event."""
-        self._take_one()
-        self._taking = False
-        self.drain()
-
-    def _take_one(self) -> None:
-        event = self.queue.popleft()
-        self.process.take(event)
-        self._simulator.log_event(self, event)
-        self._application.receive(self, event)
+    """Messages sent, one for each destination."""
+    held: int = 0
+    """Messages that a fault kept from arriving for a time."""
+    lost: int = 0
+    duplicated: int = 0
 
 
 class Simulator:
-    """Runs one group in virtual time. `thinking` is how long an application takes over each event, `None` no time."""
+    """Runs one group in virtual time.
 
-    def __init__(
+    `thinking` is how long an application takes over each event, `None` no time. `record` is called with each step in
+    its order, as a `world.World` of the same stack, names and seed takes it.
+    """
+
+    def __init__(  # noqa: PLR0913 - each is a parameter of the experiment
         self,
         stack: Stack,
         names: Sequence[ProcessId],
-        application: Callable[[ProcessId], Application],
+        workload: Workload,
         *,
         network: Network | None = None,
         seed: int = 0,
         thinking: Delay | None = None,
+        faults: Sequence[Fault] = (),
         trace: TraceSink | None = None,
+        record: Callable[[Step], None] | None = None,
     ) -> None:
         self.stack = stack
         self.roster = Roster(names)
@@ -198,30 +101,38 @@ class Simulator:
         self.thinking = thinking
         self.counters = Counters()
         self.queue = TimeQueue()
+        self.links = Links(self.network, self.roster, self.queue, seed)
+        self.wire_bytes = 0
+        """Of the latest message sent, where that matters: with a trace or a bandwidth."""
         self._trace = trace
+        self._sizes_matter = trace is not None or self.network.bits_per_second is not None
         self._tags_promised = "P4" in stack.promises
-        self._encoder = msgspec.msgpack.Encoder()
-        self._overhead = 0
-        self._random = random.Random(f"{seed}/network")
-        self._link_free: dict[tuple[ProcessId, ProcessId], int] = {}
-        self._applications = {name: application(name) for name in self.roster}
-        self.hosts = {name: SimulatedHost(name, self, self._applications[name]) for name in self.roster}
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._disturbances: Disturbances | None = None
+        self.hosts: dict[ProcessId, SimulatedHost] = {}
+        applications = ((name, workload.application(name, self.roster, seed)) for name in self.roster)
+        if faults or record or self.network.loss or self.network.duplication:
+            self._disturbances = Disturbances(self, faults, record)
+            for name, application in applications:
+                disturbed = DisturbedHost(name, self, application)
+                self._disturbances.add(disturbed)
+                self.hosts[name] = disturbed
+        else:
+            self.hosts.update((name, SimulatedHost(name, self, application)) for name, application in applications)
         self._arrivals = {name: host.arrive for name, host in self.hosts.items()}
         for host in self.hosts.values():
             host.process = stack.process(host, self.roster)
 
     def run(self, *, until_ns: int | None = None, progress: Callable[[Simulator], None] | None = None) -> Counters:
-        """Run until nothing is left to happen, or `until_ns`; `progress` is called now and then."""
-        for name, host in self.hosts.items():
-            host.process.start()
-            self._applications[name].start(host)
-        queue = self.queue
+        """Run until nothing is left to happen, or `until_ns`; `progress` is called now and then. Once a simulator."""
+        if self._disturbances is not None:
+            self._disturbances.schedule()
+        for host in self.hosts.values():
+            host.start()
         counters = self.counters
         report_at = PROGRESS_EVENTS
         with _cyclic_garbage_left_alone():
-            for bucket in queue.buckets():
-                if until_ns is not None and queue.now > until_ns:
-                    break
+            for bucket in self.queue.buckets(until_ns):
                 calls = iter(bucket)
                 for call, argument in zip(calls, calls, strict=True):
                     call(argument)
@@ -231,24 +142,21 @@ class Simulator:
                     progress(self)
         return counters
 
-    def send(self, sender: SimulatedHost, destinations: Sequence[ProcessId], message: WireMessage) -> None:
+    def time_after(self, delay_ns: int) -> int:
+        """The first tick at or after `delay_ns` from now."""
+        tick = self.network.tick_ns
+        return -(-(self.queue.now + delay_ns) // tick) * tick
+
+    def send(self, sender: ProcessId, destinations: Sequence[ProcessId], message: WireMessage) -> None:
         """Put one shared message on its way to each destination."""
-        name = sender.name
-        now = self.queue.now
-        network = self.network
         self.counters.sends += len(destinations)
-        if self._trace is not None:
-            self._overhead = len(self._encoder.encode(message)) + FRAME_HEADER_BYTES
-        packet = (name, message)
-        push = self.queue.push
-        arrivals = self._arrivals
-        for destination in destinations:
-            arrival = now + network.draw(name, destination, self._random)
-            if network.fifo:
-                link = (name, destination)
-                arrival = max(arrival, self._link_free.get(link, 0))
-                self._link_free[link] = arrival
-            push(arrival, arrivals[destination], packet)
+        if self._sizes_matter:
+            self.wire_bytes = len(self._encode(message)) + FRAME_HEADER_BYTES
+        times = self.links.arrivals(sender, destinations, self.wire_bytes)
+        if self._disturbances is None:
+            self.queue.push_each(times, map(self._arrivals.__getitem__, destinations), (sender, message))
+        else:
+            self._disturbances.send(sender, destinations, times, message)
 
     def log_broadcast(self, host: SimulatedHost, tag: Tag, payload: bytes) -> None:
         """Count and trace a broadcast."""
@@ -264,7 +172,7 @@ class Simulator:
                     counter=tag.counter,
                     time_ns=self.queue.now,
                     payload_bytes=len(payload),
-                    overhead_bytes=max(self._overhead - len(payload), 0),
+                    overhead_bytes=max(self.wire_bytes - len(payload), 0),
                     context=tag.context if self._tags_promised else None,
                 )
             )
@@ -292,3 +200,9 @@ class Simulator:
                     payload_bytes=size,
                 )
             )
+
+    def log_crash(self, host: SimulatedHost) -> None:
+        """Trace the end of a process."""
+        if self._trace is not None:
+            host.sequence += 1
+            self._trace.write(TraceEvent(process=host.name, seq=host.sequence, event="crash", time_ns=self.queue.now))

@@ -1,43 +1,91 @@
-"""Workloads: what the simulated applications do."""
+"""Workloads: what the simulated applications do, as data."""
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+
+from causalcast.model import Delivered
+from causalcast.simulation.models import NS_PER_MS, Delay, InvalidModelError, Uniform
+from causalcast.simulation.portable import choose
 
 if TYPE_CHECKING:
-    from causalcast.model import Event, ProcessId
-    from causalcast.simulation.network import Delay
-    from causalcast.simulation.simulator import SimulatedHost
+    from causalcast.model import Event, ProcessId, Roster
+    from causalcast.simulation.host import Application, SimulatedHost
 
 
-@dataclass(frozen=True, slots=True)
-class Broadcasts:
-    """Every process broadcasts `messages` payloads of `payload_bytes`, one after each draw of `interval`."""
+class _Workload(msgspec.Struct, frozen=True, tag_field="workload", forbid_unknown_fields=True):
+    """What the applications of a run do."""
+
+
+class Broadcasts(_Workload, frozen=True, tag="broadcasts"):
+    """Each sender broadcasts `messages` payloads of `payload_bytes`, one after each draw of `interval`.
+
+    A `Constant` interval sends at a fixed rate, an `Exponential` one as document 004 has it (section 8.1.1).
+    """
 
     messages: int
-    interval: Delay
+    interval: Delay = Uniform(5 * NS_PER_MS, 15 * NS_PER_MS)
     payload_bytes: int = 64
-    seed: int = 0
+    senders: int | None = None
+    """The first so many of the roster; `None`: all of it."""
 
-    def __call__(self, name: ProcessId) -> BroadcastingApplication:
-        return BroadcastingApplication(self, name)
+    def __post_init__(self) -> None:
+        for name in ("messages", "payload_bytes", "senders"):
+            if (getattr(self, name) or 0) < 0:
+                raise InvalidModelError(f"a workload with {name} of {getattr(self, name)} cannot be")
+
+    def application(self, name: ProcessId, roster: Roster, seed: int) -> Application:
+        if not self.messages or (self.senders is not None and roster.slot(name) >= self.senders):
+            return _Reader()
+        return _Sender(self, random.Random(f"{seed}=workload/{name}"))
 
 
-class BroadcastingApplication:
-    """One process of `Broadcasts`; it takes what it is given and answers nothing."""
+class Replies(_Workload, frozen=True, tag="replies"):
+    """Everyone broadcasts once, in answer to what it saw (document 002, section 5.6.4).
 
-    def __init__(self, workload: Broadcasts, name: ProcessId) -> None:
-        self._workload = workload
-        self._left = workload.messages
-        self._random = random.Random(f"{workload.seed}/workload/{name}")
+    `first` processes, chosen by the seed, broadcast at the beginning; every other process does after it has taken the
+    message of each of them and a draw of `wait`.
+    """
+
+    first: int = 1
+    wait: Delay = Uniform(0, 99 * NS_PER_MS)
+    payload_bytes: int = 50
+
+    def __post_init__(self) -> None:
+        if self.first < 1 or self.payload_bytes < 0:
+            raise InvalidModelError(f"replies to {self.first} messages of {self.payload_bytes} bytes cannot be")
+
+    def application(self, name: ProcessId, roster: Roster, seed: int) -> Application:
+        first = choose(random.Random(f"{seed}=first"), roster.names, min(self.first, len(roster)))
+        return _Replier(self, frozenset(first), random.Random(f"{seed}=workload/{name}"))
+
+
+AnyWorkload: TypeAlias = Broadcasts | Replies
+
+
+class _Reader:
+    """Takes what it is given."""
 
     def start(self, host: SimulatedHost) -> None:
-        self._schedule(host)
+        """Nothing begins here."""
 
     def receive(self, host: SimulatedHost, event: Event) -> None:
         """Nothing is answered."""
+
+
+class _Sender(_Reader):
+    """A sender of `Broadcasts`."""
+
+    def __init__(self, workload: Broadcasts, source: random.Random) -> None:
+        self._workload = workload
+        self._left = workload.messages
+        self._random = source
+
+    def start(self, host: SimulatedHost) -> None:
+        self._schedule(host)
 
     def _schedule(self, host: SimulatedHost) -> None:
         if self._left:
@@ -47,3 +95,29 @@ class BroadcastingApplication:
         self._left -= 1
         host.broadcast(bytes(self._workload.payload_bytes))
         self._schedule(host)
+
+
+class _Replier:
+    """A process of `Replies`."""
+
+    def __init__(self, workload: Replies, first: frozenset[ProcessId], source: random.Random) -> None:
+        self._workload = workload
+        self._awaited = set(first)
+        self._random = source
+
+    def start(self, host: SimulatedHost) -> None:
+        if host.name in self._awaited:
+            self._awaited.clear()
+            self._broadcast_after(host, 0)
+
+    def receive(self, host: SimulatedHost, event: Event) -> None:
+        if isinstance(event, Delivered) and self._awaited:
+            self._awaited.discard(event.message.tag.origin)
+            if not self._awaited:
+                self._broadcast_after(host, self._workload.wait.draw(self._random))
+
+    def _broadcast_after(self, host: SimulatedHost, delay_ns: int) -> None:
+        host.call_after(delay_ns, lambda: self._broadcast(host))
+
+    def _broadcast(self, host: SimulatedHost) -> None:
+        host.broadcast(bytes(self._workload.payload_bytes))

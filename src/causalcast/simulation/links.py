@@ -1,0 +1,72 @@
+"""When messages arrive: the network of a run, with the draws and the queues of its links."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from causalcast.model import ProcessId, Roster
+    from causalcast.simulation.models import Delay
+    from causalcast.simulation.network import Network
+    from causalcast.simulation.queue import TimeQueue
+
+
+class Links:
+    """All links of a run. State is made per sender and link as they are used."""
+
+    def __init__(self, network: Network, roster: Roster, queue: TimeQueue, seed: int) -> None:
+        network.check(roster)
+        self._network = network
+        self._roster = roster
+        self._queue = queue
+        self._random = random.Random(f"{seed}=network")
+        self._uniform = network.matrix is None and not network.links
+        """Whether all links share one model."""
+        self._queued = bool(network.processing_ns or network.transmission_ns or network.bits_per_second)
+        self._exceptions: dict[ProcessId, dict[ProcessId, Delay]] = {}
+        self._free: dict[ProcessId, int] = {}
+        """When a sender's queue has sent what is in it."""
+        self._latest: dict[ProcessId, dict[ProcessId, int]] = {}
+        """Of FIFO links, sender to receiver to the latest arrival so far."""
+
+    def arrivals(self, sender: ProcessId, destinations: Sequence[ProcessId], wire_bytes: int) -> list[int]:
+        """For each destination, when the copy of a message sent now arrives there."""
+        network = self._network
+        now = self._queue.now
+        tick = network.tick_ns
+        if self._uniform:
+            delays = network.delay.draw_many(self._random, tick, len(destinations))
+        else:
+            delays = [self._model(sender, receiver).draw(self._random, tick) for receiver in destinations]
+        if self._queued:
+            service = network.service_ns(wire_bytes)
+            departure = max(now + network.processing_ns, self._free.get(sender, 0))
+            times = []
+            for delay in delays:
+                departure += service
+                times.append(-(-(departure + delay) // tick) * tick)
+            self._free[sender] = departure
+        else:
+            times = [now + delay for delay in delays]
+        return self._in_order(sender, destinations, times) if network.fifo else times
+
+    def again(self, sender: ProcessId, receiver: ProcessId) -> int:
+        """When a copy arrives that the link itself repeats now: propagation only."""
+        network = self._network
+        time = self._queue.now + self._model(sender, receiver).draw(self._random, network.tick_ns)
+        return self._in_order(sender, (receiver,), [time])[0] if network.fifo else time
+
+    def _model(self, sender: ProcessId, receiver: ProcessId) -> Delay:
+        exceptions = self._exceptions.get(sender)
+        if exceptions is None:
+            exceptions = self._exceptions[sender] = self._network.exceptions(sender, self._roster)
+        return exceptions.get(receiver, self._network.delay)
+
+    def _in_order(self, sender: ProcessId, destinations: Sequence[ProcessId], times: list[int]) -> list[int]:
+        latest = self._latest.setdefault(sender, {})
+        for place, receiver in enumerate(destinations):
+            times[place] = latest[receiver] = max(times[place], latest.get(receiver, 0))
+        return times
