@@ -12,6 +12,7 @@ import typer
 from causalcast.cli.audit import audit
 from causalcast.cli.console import forget_stdout
 from causalcast.cli.errors import CommandError
+from causalcast.cli.explore import explore
 from causalcast.cli.node import node
 from causalcast.cli.simulate import simulate
 from causalcast.cli.stacks import stacks
@@ -36,6 +37,7 @@ app = typer.Typer(
 )
 app.command()(node)
 app.command()(simulate)
+app.command()(explore)
 app.command()(audit)
 app.command()(stacks)
 

@@ -11,6 +11,7 @@ import typer
 
 from causalcast.cli.console import stderr_console, stdout_console
 from causalcast.cli.errors import CommandError
+from causalcast.cli.replay import replay_file
 from causalcast.protocols import DEFAULT_STACK, stack
 from causalcast.trace import JsonLinesWriter
 
@@ -28,6 +29,10 @@ def simulate(
     messages: Annotated[int, typer.Option(min=0, help="How many messages each process broadcasts.")] = 100,
     seed: Annotated[int, typer.Option(help="The same seed gives the same run and the same trace, to the byte.")] = 0,
     trace: Annotated[Path | None, typer.Option(metavar="DIR", help=f"Write {TRACE_FILE} there.")] = None,
+    replay: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Replay a schedule that `causalcast explore --save` wrote, instead."),
+    ] = None,
 ) -> None:
     """Run a stack in virtual time: the same protocol code as `causalcast node`, without sockets.
 
@@ -38,7 +43,13 @@ def simulate(
     - `causalcast simulate --stack tcb --nodes 32 --messages 100 --seed 7`
 
     - `causalcast simulate --stack unordered --trace build/control && causalcast audit build/control`
+
+    - `causalcast simulate --replay build/p3.schedule`
     """
+    if replay is not None:
+        with _sink(trace) as sink:
+            code = replay_file(replay, sink)
+        raise typer.Exit(code)
     from causalcast.simulation import simulate as run  # noqa: PLC0415 - the other commands do without it
 
     stack(stack_name)

@@ -34,7 +34,7 @@ from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from causalcast.model import Roster
-from causalcast.simulation.local import Allotment, Mail, Member, Move
+from causalcast.simulation.local import Allotment, Mail, Member, Move, Post, Promptness
 from causalcast.simulation.properties import ERROR, Truth, Violation, owed
 from causalcast.simulation.world import Duplicate, Receive, Step
 
@@ -66,6 +66,8 @@ class Case:
     """How many messages in flight are repeated, at most."""
     crashes: int = 0
     """How many processes crash, at most."""
+    prompt: Promptness = Promptness.NONE
+    """Which events applications take at once; a restriction, which makes larger cases possible."""
     properties: frozenset[str] | None = None
     """What to check; what the stack promises if `None`."""
     sizes: TableSizes | None = None
@@ -73,8 +75,9 @@ class Case:
 
     @property
     def checked(self) -> frozenset[str]:
-        """The properties to check. A process that fails with an exception is always a finding."""
-        return (self.stack.promises if self.properties is None else self.properties) | {ERROR}
+        """The properties to check: P7 only with `sizes`; that a process fails is always a finding."""
+        checked = (self.stack.promises if self.properties is None else self.properties) | {ERROR}
+        return checked if self.sizes is not None else checked - {"P7"}
 
     def deals(self) -> Iterator[tuple[Allotment, ...]]:
         """Every way to share out broadcasts and faults, one allotment per process."""
@@ -189,7 +192,7 @@ class _Search:
         roster = Roster(case.names)
         mail = Mail()
         self.members = [
-            Member(case.stack, roster, name, mail, fifo=case.fifo, merge=merge, sizes=case.sizes)
+            Member(case.stack, roster, name, mail, fifo=case.fifo, prompt=case.prompt, merge=merge, sizes=case.sizes)
             for name in roster.names
         ]
         self.slots = tuple(range(len(roster)))
@@ -221,7 +224,8 @@ class _Search:
                 self.progress(self.outcome)
 
     def _start(self, deal: Sequence[Allotment]) -> Composite:
-        cells, posts = [], []
+        cells: list[int] = []
+        posts: list[Post] = []
         for member, allotment in zip(self.members, deal, strict=True):
             cell, sent = member.start(allotment)
             cells.append(cell)

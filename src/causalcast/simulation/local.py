@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import io
 import pickle
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from causalcast.model import Roster
+from causalcast.model import Roster, Stable
 from causalcast.simulation.properties import Account, Violation, grown, left_over
 from causalcast.simulation.world import (
     Broadcast,
@@ -71,6 +72,14 @@ class Allotment(NamedTuple):
     crashes: int = 0
 
 
+class Promptness(Enum):
+    """Which events applications take at once, before anything else happens at their process."""
+
+    NONE = "none"
+    STABLE = "stable"
+    ALL = "all"
+
+
 class Input(NamedTuple):
     """A step of one process, with the number of the message it receives."""
 
@@ -87,6 +96,8 @@ class State(NamedTuple):
     crashed: bool
     inputs: tuple[Input, ...]
     """Own steps that can be taken here; receptions depend on the inbox."""
+    prompt: bool
+    """Whether there is an event that the application takes before anything else happens here."""
     account: Account
     rest: tuple[Violation, ...]
     """P7 and P8, should this be the end."""
@@ -118,11 +129,11 @@ class _Edge(NamedTuple):
     failure: str | None
 
 
-class _DigestPickler(pickle.Pickler):
-    dispatch_table: ClassVar[dict[type, Callable[[Any], tuple[object, ...]]]] = {
-        WorldPort: lambda port: (str, (port.name,)),
-        Roster: lambda roster: (str, (",".join(roster.names),)),
-    }
+_BY_NAME: Final[dict[type, Callable[[Any], tuple[Callable[[str], str], tuple[str]]]]] = {
+    WorldPort: lambda port: (str, (port.name,)),
+    Roster: lambda roster: (str, (" ".join(roster.names),)),
+}
+"""What the digest of a state holds instead of what belongs to its host or never changes."""
 
 
 class Member:
@@ -136,6 +147,7 @@ class Member:
         mail: Mail,
         *,
         fifo: bool,
+        prompt: Promptness = Promptness.NONE,
         merge: bool = True,
         sizes: TableSizes | None = None,
     ) -> None:
@@ -149,6 +161,7 @@ class Member:
         self._roster = roster
         self._mail = mail
         self._fifo = fifo
+        self._prompt = prompt
         self._merge = merge
         self._sizes = sizes
         self._out: list[Post] = []
@@ -192,8 +205,9 @@ class Member:
         state = self.states[cell.state]
         if state.crashed:
             return []
-        moves = []
         inputs = [(each, cell.inbox, cell.left) for each in state.inputs]
+        if state.prompt:
+            return [self._move(cell, *inputs[0])]
         if cell.left.broadcasts:
             payload = f"{self.name}/{state.broadcasts + 1}".encode()
             left = cell.left._replace(broadcasts=cell.left.broadcasts - 1)
@@ -204,14 +218,14 @@ class Member:
             for place in places:
                 inbox = _without(cell.inbox, sender, place)
                 inputs.append((Input(Receive(names[sender], self.name, place), messages[place]), inbox, cell.left))
-        for each, inbox, left in inputs:
-            # A message of the same number in another place is the same input.
-            step = each.step._replace(place=0) if isinstance(each.step, Receive) else each.step
-            edge = self._edge(cell.state, Input(step, each.message))
-            target = self._cell(_Cell(edge.state, inbox, left))
-            moves.append(Move(each, target, edge.posts, edge.entry, cell.state, edge.failure))
-        moves.extend(self._faults(cell))
-        return moves
+        return [*(self._move(cell, *each) for each in inputs), *self._faults(cell)]
+
+    def _move(self, cell: _Cell, each: Input, inbox: tuple[tuple[int, ...], ...], left: Allotment) -> Move:
+        # A message in another place of the inbox is the same input.
+        step = each.step._replace(place=0) if isinstance(each.step, Receive) else each.step
+        edge = self._edge(cell.state, Input(step, each.message))
+        target = self._cell(_Cell(edge.state, inbox, left))
+        return Move(each, target, edge.posts, edge.entry, cell.state, edge.failure)
 
     def _faults(self, cell: _Cell) -> list[Move]:
         moves = []
@@ -251,7 +265,7 @@ class Member:
 
     def history(self, state: int) -> list[Input]:
         """The inputs that lead to `state`, the first ones found."""
-        inputs = []
+        inputs: list[Input] = []
         while True:
             at = self.states[state]
             if at.input is None:
@@ -310,7 +324,11 @@ class Member:
             rest = left_over(self.name, process, self._roster.others(self.name))
             if self._sizes is not None:
                 rest.extend(grown(self.name, process, self._sizes))
-            self.states.append(State(parent, each, broadcasts, False, tuple(inputs), account, tuple(rest)))
+            prompt = bool(port.queue) and (
+                self._prompt is Promptness.ALL
+                or (self._prompt is Promptness.STABLE and isinstance(port.queue[0], Stable))
+            )
+            self.states.append(State(parent, each, broadcasts, False, tuple(inputs), prompt, account, tuple(rest)))
         return known
 
     def _crashed(self, number: int) -> int:
@@ -319,15 +337,17 @@ class Member:
         known = self._states.get(key)
         if known is None:
             known = self._states[key] = len(self.states)
-            self.states.append(before._replace(crashed=True, inputs=(), rest=()))
+            self.states.append(before._replace(crashed=True, inputs=(), prompt=False, rest=()))
         return known
 
     def _digest(self, process: Process, port: WorldPort) -> bytes | None:
         drawn = port.drawn.getstate() if port.drawn is not None else None
         clock = port.steps if port.clock_was_read else None
         out = io.BytesIO()
+        pickler = pickle.Pickler(out, protocol=5)
+        pickler.dispatch_table = _BY_NAME
         try:
-            _DigestPickler(out, protocol=5).dump((process, list(port.queue), list(port.timers), drawn, clock))
+            pickler.dump((process, list(port.queue), list(port.timers), drawn, clock))
         except (TypeError, AttributeError, RecursionError, pickle.PicklingError):
             return None
         return out.getvalue()

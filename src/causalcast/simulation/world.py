@@ -239,15 +239,19 @@ class World:
                 messages.append(messages[place])
                 return messages[place]
             case Crash(name):
-                self.crashed.add(name)
-                for (_, receiver), messages in self.in_flight.items():
-                    if receiver == name:
-                        messages.clear()
+                self.crash(name)
                 return None
         fed = feed(self.processes[step.process], self.ports[step.process], step)
         if fed.entry is not None:
             self.logs[step.process].append(fed.entry)
         return fed.event
+
+    def crash(self, name: ProcessId) -> None:
+        """`name` stops for ever, whether by a step or because it failed."""
+        self.crashed.add(name)
+        for (_, receiver), messages in self.in_flight.items():
+            if receiver == name:
+                messages.clear()
 
     @property
     def quiescent(self) -> bool:

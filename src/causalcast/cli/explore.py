@@ -1,0 +1,231 @@
+"""`causalcast explore`: every schedule of a small case."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import msgspec
+import typer
+
+from causalcast.cli.console import stderr_console, stdout_console
+from causalcast.cli.errors import CommandError
+from causalcast.cli.spacetime import draw
+from causalcast.protocols import DEFAULT_STACK, PROPERTIES, stack
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from causalcast.simulation.explorer import Case, Outcome
+    from causalcast.simulation.schedule import Schedule
+
+EXIT_VIOLATED: Final = 1
+DEFAULT_LIMIT: Final = 2_000_000
+FAULTS: Final = ("reorder", "duplicate", "crash")
+CHECKED: Final = tuple(name for name in PROPERTIES if name != "P7")
+"""P7 takes knowledge of a stack's tables: the test-suite has it, the command does not."""
+
+
+class ExploreReport(msgspec.Struct, frozen=True):
+    """What `--json` prints."""
+
+    verdict: str
+    """`violated`, `pass`, or `not exhausted`: nothing found in the part of the case that the limit allowed."""
+    stack: str
+    nodes: int
+    broadcasts: int
+    faults: dict[str, int]
+    properties: tuple[str, ...]
+    states: int
+    steps: int
+    schedules: int
+    depth: int
+    exhausted: bool
+    seconds: float
+    property: str | None = None
+    process: str | None = None
+    detail: str | None = None
+    schedule: str | None = None
+
+
+def explore(  # noqa: PLR0913 - one parameter per option
+    *,
+    stack_name: Annotated[str, typer.Option("--stack", help="One of `causalcast stacks`.")] = DEFAULT_STACK,
+    nodes: Annotated[int, typer.Option(min=1, max=8, help="How many processes.")] = 3,
+    broadcasts: Annotated[int, typer.Option(min=0, help="How many messages, of all processes together, in turn.")] = 2,
+    anyone: Annotated[bool, typer.Option("--anyone", help="Share the broadcasts out in every way instead.")] = False,
+    faults: Annotated[
+        str, typer.Option(metavar="FAULT,...", help="`reorder` links, `duplicate[:N]` messages, `crash[:N]` processes.")
+    ] = "",
+    properties: Annotated[
+        str, typer.Option(metavar="P,...", help="What to check; what the stack promises if not given.")
+    ] = "",
+    prompt: Annotated[
+        str,
+        typer.Option(
+            metavar="EVENTS",
+            help="Let applications take `stable` or `all` events at once: fewer schedules, larger cases.",
+        ),
+    ] = "none",
+    limit: Annotated[int, typer.Option(min=1, help="Give up after so many states, and say so.")] = DEFAULT_LIMIT,
+    save: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the schedule of a violation there.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Try every schedule of a small case: each order of messages, timers, applications and faults.
+
+    Exits with 1 if one of them breaks a property; its schedule, made as small as can be, is shown, and saved for
+    `causalcast simulate --replay`. Links keep order and lose nothing unless `--faults` says otherwise.
+
+    Examples:
+
+    - `causalcast explore --stack cbcast --nodes 3 --broadcasts 4 --faults reorder,duplicate`
+
+    - `causalcast explore --stack unordered --properties P3 --save build/p3.schedule`
+    """
+    case = _case(stack_name, nodes, broadcasts, anyone, _faults(faults), properties, prompt)
+    outcome = _search(case, limit)
+    schedule = _smallest(case, outcome)
+    if save is not None and schedule is not None:
+        _write(save, schedule.dump())
+    if json:
+        print(msgspec.json.encode(_report(case, outcome, schedule)).decode())
+    else:
+        _show(stdout_console(), case, outcome, schedule, save)
+    if schedule is not None:
+        raise typer.Exit(EXIT_VIOLATED)
+
+
+def _case(
+    name: str, nodes: int, broadcasts: int, anyone: bool, faults: dict[str, int], properties: str, prompt: str
+) -> Case:
+    from causalcast.simulation import process_names  # noqa: PLC0415 - the other commands do without it
+    from causalcast.simulation.explorer import Case  # noqa: PLC0415
+    from causalcast.simulation.local import Promptness  # noqa: PLC0415
+
+    chosen = stack(name)
+    reorder = "reorder" in faults
+    if reorder and chosen.fifo_links:
+        raise CommandError(f"the stack {name} needs links that keep order; leave out 'reorder'", 2)
+    checked = frozenset(word for word in properties.replace(" ", "").split(",") if word) or None
+    for word in sorted(checked or ()):
+        if word not in CHECKED:
+            raise CommandError(f"{word!r} cannot be checked here; choose from {', '.join(CHECKED)}", 2)
+    if prompt not in {each.value for each in Promptness}:
+        raise CommandError(f"--prompt is none, stable or all, not {prompt!r}", 2)
+    return Case(
+        chosen,
+        tuple(process_names(nodes)),
+        broadcasts,
+        anyone=anyone,
+        fifo=not reorder,
+        duplicates=faults.get("duplicate", 0),
+        crashes=min(faults.get("crash", 0), nodes),
+        prompt=Promptness(prompt),
+        properties=checked,
+    )
+
+
+def _faults(text: str) -> dict[str, int]:
+    faults: dict[str, int] = {}
+    for word in text.replace(" ", "").split(","):
+        name, colon, number = word.partition(":")
+        if not word:
+            continue
+        if name not in FAULTS or (colon and (name == "reorder" or not number.isdecimal())):
+            raise CommandError(f"{word!r} is no fault; choose from reorder, duplicate[:N], crash[:N]", 2)
+        faults[name] = int(number) if colon else 1
+    return faults
+
+
+def _search(case: Case, limit: int) -> Outcome:
+    from causalcast.simulation.explorer import explore as run  # noqa: PLC0415 - the other commands do without it
+
+    with stderr_console().status("Exploring") as status:
+
+        def show(outcome: Outcome) -> None:
+            status.update(f"Exploring: {outcome.states:,} states, schedules of up to {outcome.depth} steps")
+
+        return run(case, limit=limit, progress=show)
+
+
+def _smallest(case: Case, outcome: Outcome) -> Schedule | None:
+    from causalcast.simulation.schedule import Schedule  # noqa: PLC0415 - only a breach needs them
+    from causalcast.simulation.shrink import shrink  # noqa: PLC0415
+
+    if outcome.found is None:
+        return None
+    violation, steps = outcome.found
+    found = Schedule(case.stack.name, case.names, steps, violation.property, str(violation))
+    return shrink(found, violation.property, stack=case.stack, sizes=case.sizes)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CommandError(f"cannot write {path}: {error.strerror}", 2) from error
+
+
+def _faults_of(case: Case) -> dict[str, int]:
+    counts = {"reorder": int(not case.fifo), "duplicate": case.duplicates, "crash": case.crashes}
+    return {name: count for name, count in counts.items() if count}
+
+
+def _report(case: Case, outcome: Outcome, schedule: Schedule | None) -> ExploreReport:
+    violation = outcome.found.violation if outcome.found is not None else None
+    return ExploreReport(
+        verdict="violated" if violation is not None else "pass" if outcome.exhausted else "not exhausted",
+        stack=case.stack.name,
+        nodes=len(case.names),
+        broadcasts=case.broadcasts,
+        faults=_faults_of(case),
+        properties=tuple(sorted(case.checked)),
+        states=outcome.states,
+        steps=outcome.steps,
+        schedules=outcome.schedules,
+        depth=outcome.depth,
+        exhausted=outcome.exhausted,
+        seconds=round(outcome.seconds, 3),
+        property=violation.property if violation is not None else None,
+        process=violation.process if violation is not None else None,
+        detail=violation.detail if violation is not None else None,
+        schedule=schedule.dump() if schedule is not None else None,
+    )
+
+
+def _show(console: Console, case: Case, outcome: Outcome, schedule: Schedule | None, save: Path | None) -> None:
+    from causalcast.simulation.schedule import replay, step_text  # noqa: PLC0415 - only a breach needs them
+
+    faults = ", ".join(f"{name} {count}" if name != "reorder" else name for name, count in _faults_of(case).items())
+    rows = [
+        ("stack", case.stack.name),
+        ("case", f"{len(case.names)} processes, {case.broadcasts} broadcasts" + (", by anyone" if case.anyone else "")),
+        ("faults", faults or "none; links keep order"),
+        ("checked", " ".join(sorted(case.checked))),
+        ("states", f"{outcome.states:,}"),
+        ("schedules", f"{outcome.schedules:,} complete ones followed, of up to {outcome.depth} steps"),
+        ("time", f"{outcome.seconds:.3f} s"),
+    ]
+    if case.prompt.value != "none":
+        rows.insert(3, ("restricted", f"applications take {case.prompt.value} events at once"))
+    for label, value in rows:
+        console.print(f"{label:<11} {value}", markup=False, highlight=False, soft_wrap=True)
+
+    def say(text: str = "") -> None:
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    if schedule is None:
+        say(
+            "\nEvery schedule of this case keeps what was checked."
+            if outcome.exhausted
+            else f"\nNot exhausted: nothing was violated within {outcome.states:,} states; --limit raises the bound."
+        )
+        return
+    played = replay(schedule, case.stack)
+    found = played.judge(case.checked, case.sizes)
+    say(f"\n{schedule.note}\n")
+    for number, step in enumerate(schedule.steps, 1):
+        say(f"{number:>4}  {step_text(step)}")
+    say(f"\n{draw(played, next((each for each in found if each.property == schedule.breaks), None), console)}")
+    say(f"\nSchedule in {save}; replay it with: causalcast simulate --replay {save}" if save else "\n--save keeps it.")

@@ -1,0 +1,149 @@
+"""Make a schedule that breaks a property small: drop members and steps while it still breaks the same one.
+
+Delta debugging (Zeller and Hildebrandt 2002): members are dropped one at a time, then ever smaller runs of steps,
+until no single step can go. Dropping a step makes others impossible; those are dropped with it. A reception is known
+by the step that sent its message, not by its place on the link, so it survives when others before it go.
+
+For a property of what must happen at last, what is left to do after the steps is done in a fixed order, and becomes
+part of the schedule.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from causalcast.protocols import stack as stack_named
+from causalcast.simulation.properties import SAFETY, Violation
+from causalcast.simulation.schedule import Replay, Schedule
+from causalcast.simulation.world import Duplicate, ImpossibleStepError, Receive, Step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from causalcast.model import ProcessId
+    from causalcast.protocols import Stack
+    from causalcast.simulation.properties import TableSizes
+
+SETTLE_LIMIT: Final = 10_000
+
+Label: TypeAlias = tuple[int, int]
+"""A message: the number of the step that sent it, and which of those it sent over that link."""
+
+
+class _Named(NamedTuple):
+    """A step, and the message it is about."""
+
+    number: int
+    step: Step
+    message: Label | None
+
+
+class NotBrokenError(ValueError):
+    """The schedule does not break the property."""
+
+
+class _Attempt:
+    """One run of some of the steps; `broken` is the violation, `steps` what was really done up to it."""
+
+    def __init__(self, stack: Stack, members: Sequence[ProcessId], prop: str, sizes: TableSizes | None) -> None:
+        self.replay = Replay(stack, members)
+        self.steps: list[_Named] = []
+        self.broken: Violation | None = None
+        self._property = prop
+        self._sizes = sizes
+        links = self.replay.world.in_flight
+        self._labels: dict[tuple[ProcessId, ProcessId], list[Label]] = {link: [] for link in links}
+
+    def run(self, steps: Iterable[_Named]) -> _Attempt:
+        """Take those of `steps` that are possible, until the property is broken."""
+        for named in steps:
+            self._take(named)
+            if self.broken is not None:
+                return self
+        if self._property not in SAFETY:
+            self._settle(max((named.number for named in self.steps), default=0) + 1)
+            self.broken = next(iter(self.replay.judge({self._property}, self._sizes)), None)
+        return self
+
+    def _settle(self, number: int) -> None:
+        for number_now in range(number, number + SETTLE_LIMIT):
+            left = self.replay.world.enabled(fifo=True)
+            if not left:
+                return
+            self._take(_Named(number_now, left[0], None))
+
+    def _take(self, named: _Named) -> None:
+        step, message = named.step, named.message
+        labels: list[Label] = []
+        if isinstance(step, Receive | Duplicate):
+            labels = self._labels.get((step.sender, step.receiver), [])
+            if message is not None:
+                if message not in labels:
+                    return
+                step = step._replace(place=labels.index(message))
+            elif step.place < len(labels):
+                message = labels[step.place]
+        try:
+            self.replay.do(step)
+        except ImpossibleStepError:
+            return
+        if isinstance(step, Receive):
+            labels.pop(step.place)
+        elif isinstance(step, Duplicate) and message is not None:
+            labels.append(message)
+        for link, messages in self.replay.world.in_flight.items():
+            known = self._labels[link]
+            del known[len(messages) :]
+            known.extend((named.number, new) for new in range(len(messages) - len(known)))
+        self.steps.append(_Named(named.number, step, message))
+        if self._property in SAFETY:
+            self.broken = next((each for each in self.replay.violations if each.property == self._property), None)
+
+
+def shrink(schedule: Schedule, prop: str, *, stack: Stack | None = None, sizes: TableSizes | None = None) -> Schedule:
+    """A schedule that still breaks `prop` and none of whose members and steps can be left out.
+
+    Raises `NotBrokenError` if `schedule` does not break it.
+    """
+    stack = stack or stack_named(schedule.stack)
+    members = schedule.members
+    named: Sequence[_Named] = [_Named(number, step, None) for number, step in enumerate(schedule.steps, 1)]
+    best = _Attempt(stack, members, prop, sizes).run(named)
+    if best.broken is None:
+        raise NotBrokenError(f"the schedule does not break {prop}")
+    smaller = True
+    while smaller:
+        smaller = False
+        for name in members:
+            if len(members) > 1 and name in members:
+                fewer = tuple(member for member in members if member != name)
+                attempt = _Attempt(stack, fewer, prop, sizes).run(_without(best.steps, name))
+                if attempt.broken is not None:
+                    best, members, smaller = attempt, fewer, True
+        size = max(len(best.steps) // 2, 1)
+        while size:
+            start = 0
+            while start < len(best.steps):
+                steps = [*best.steps[:start], *best.steps[start + size :]]
+                attempt = _Attempt(stack, members, prop, sizes).run(steps)
+                if attempt.broken is not None and len(attempt.steps) < len(best.steps):
+                    best, smaller = attempt, True
+                else:
+                    start += size
+            size //= 2
+    kept = tuple(each.step for each in best.steps)
+    return replace(schedule, members=members, steps=kept, breaks=prop, note=str(best.broken))
+
+
+def _without(steps: Iterable[_Named], name: ProcessId) -> list[_Named]:
+    return [
+        named
+        for named in steps
+        if name
+        not in (
+            (named.step.sender, named.step.receiver)
+            if isinstance(named.step, Receive | Duplicate)
+            else (named.step.process,)
+        )
+    ]
