@@ -23,7 +23,7 @@ lint: $(VENV)/.has-dev $(VENV)/.has-java ## Lint, formatting, types and import c
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo --no-cache
 
-bench: $(VENV)/.has-audit $(VENV)/.has-java ## The benchmarks; figures are printed and kept in build/bench/
+bench: $(VENV)/.has-dev $(VENV)/.has-java ## The benchmarks; figures are printed and kept in build/bench/
 	@for bench in $(basename $(notdir $(wildcard benchmarks/bench_*.py))); do echo "== $$bench"; $(BIN)/python -m benchmarks.$$bench || exit 1; done
 
 docs: $(VENV)/.has-docs ## Build the documentation site in site/

@@ -95,7 +95,7 @@ def test_calls_happen_by_time_then_by_insertion(pushes: list[tuple[int, int]]) -
     happened: list[tuple[int, int]] = []
     numbers = iter(range(10_000))
 
-    def call(argument: tuple[int, int, int]) -> None:
+    def call(argument: tuple[int, int, int], _: None) -> None:
         time, number, children = argument
         assert queue.now == time
         happened.append((time, number))
@@ -106,8 +106,8 @@ def test_calls_happen_by_time_then_by_insertion(pushes: list[tuple[int, int]]) -
         queue.push(time, call, (time, next(numbers), children))
     for bucket in queue.buckets():
         calls = iter(bucket)
-        for function, argument in zip(calls, calls, strict=True):
-            function(argument)
+        for function, first, second in zip(calls, calls, calls, strict=True):
+            function(first, second)
     assert happened == sorted(happened)
     assert len(happened) == len(pushes) + sum(children for _, children in pushes)
     assert len(queue) == 0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from causalcast.simulation import world
 from causalcast.simulation.faults import Crash, Cut, Flap, Partition, Pause, check_faults
@@ -19,7 +19,11 @@ if TYPE_CHECKING:
     from causalcast.model import ProcessId, Tag
     from causalcast.protocols import Timer, WireMessage
     from causalcast.simulation.faults import Fault
+    from causalcast.simulation.queue import Call
     from causalcast.simulation.simulator import Simulator
+
+Block: TypeAlias = "Callable[[ProcessId, ProcessId], bool]"
+"""Whether a fault stops what goes from one process to another."""
 
 
 class Copy(NamedTuple):
@@ -42,7 +46,7 @@ class DisturbedHost(SimulatedHost):
         super().__init__(*arguments)
         self.crashed = False
         self._pauses = 0
-        self._waiting: list[tuple[Callable[[Any], None], Any]] = []
+        self._waiting: list[tuple[Call, Any, Any]] = []
         """What came due while it was paused."""
 
     def crash(self) -> None:
@@ -52,44 +56,44 @@ class DisturbedHost(SimulatedHost):
         self.queue.clear()
         self.journal.write(world.Crash(self.name))
 
-    def pause(self, _: None) -> None:
+    def pause(self, _: None, __: None) -> None:
         """Stand still until as many `resume`s as there were pauses."""
         self._pauses += 1
 
-    def resume(self, _: None) -> None:
+    def resume(self, _: None, __: None) -> None:
         """Go on, with what came due meanwhile first."""
         self._pauses -= 1
         if not self._pauses:
             waiting, self._waiting = self._waiting, []
-            for call, argument in waiting:
-                call(argument)
+            for call, first, second in waiting:
+                call(first, second)
+                self._simulator.drain()
 
-    def _can(self, call: Callable[[Any], None], argument: Any) -> bool:
+    def _can(self, call: Call, first: Any = None, second: Any = None) -> bool:
         """Whether this host runs; if it is paused, `call` is kept for later."""
         if self._pauses and not self.crashed:
-            self._waiting.append((call, argument))
+            self._waiting.append((call, first, second))
         return not (self._pauses or self.crashed)
 
-    def arrive_copy(self, copy: Copy) -> None:
+    def arrive(self, copy: Copy, _: None) -> None:
         """A message arrives."""
-        if self._can(self.arrive_copy, copy):
+        if self._can(self.arrive, copy):
             self.journal.write_arrival(copy)
-            self.arrive((copy.sender, copy.message))
+            self.process.receive(copy.sender, copy.message)
 
-    def run(self, call: Callable[[], None]) -> None:
+    def run(self, call: Callable[[], None], _: None) -> None:
         if self._can(self.run, call):
-            super().run(call)
+            super().run(call, None)
 
-    def fire(self, setting: tuple[Timer, int]) -> None:
-        if self._can(self.fire, setting):
-            timer, due = setting
+    def fire(self, timer: Timer, due: int) -> None:
+        if self._can(self.fire, timer, due):
             if self._timers.get(timer) == due:
                 self.journal.write(world.Fire(self.name, timer))
-            super().fire(setting)
+            super().fire(timer, due)
 
-    def take_late(self, _: None) -> None:
-        if self._can(self.take_late, None):
-            super().take_late(None)
+    def take_late(self, _: None, __: None) -> None:
+        if self._can(self.take_late):
+            super().take_late(None, None)
 
     def take(self) -> None:
         self.journal.write(world.Take(self.name))
@@ -156,8 +160,8 @@ class Disturbances:
         self._journal = Journal(record)
         self._numbers = 0
         self._hosts: dict[ProcessId, DisturbedHost] = {}
-        self._blocks: list[Callable[[ProcessId, ProcessId], bool]] = []
-        """Of each fault between processes that is on: whether it stops what goes from one to another."""
+        self._blocks: list[Block] = []
+        """Of the faults that are on."""
         self._held: dict[tuple[ProcessId, ProcessId], list[Copy]] = {}
         self._awaited: dict[tuple[ProcessId, ProcessId], deque[int]] = {}
         """Of FIFO links, the numbers of copies that have not come through, in order."""
@@ -187,11 +191,11 @@ class Disturbances:
                         both = _among({(one, other), (other, one)})
                         self._block(both, at_ns + time * (down_ns + up_ns), down_ns)
 
-    def _at(self, time_ns: int, call: Callable[[Any], None], argument: Any = None) -> None:
+    def _at(self, time_ns: int, call: Call, argument: Any = None) -> None:
         self._simulator.queue.push(self._simulator.time_after(time_ns), call, argument)
 
-    def _block(self, block: Callable[[ProcessId, ProcessId], bool], at_ns: int, for_ns: int) -> None:
-        self._at(at_ns, self._blocks.append, block)
+    def _block(self, block: Block, at_ns: int, for_ns: int) -> None:
+        self._at(at_ns, self._break, block)
         self._at(at_ns + for_ns, self._heal, block)
 
     def send(
@@ -225,20 +229,21 @@ class Disturbances:
         else:
             self._simulator.queue.push(time_ns, self._arrive, copy)
 
-    def _arrive(self, copy: Copy) -> None:
+    def _arrive(self, copy: Copy, _: None) -> None:
         if self._blocks and self._stops(copy.sender, copy.receiver):
             self._hold(copy)
         elif self._simulator.network.fifo:
             self._arrive_in_order(copy)
         else:
-            self._hosts[copy.receiver].arrive_copy(copy)
+            self._hosts[copy.receiver].arrive(copy, None)
 
     def _arrive_in_order(self, copy: Copy) -> None:
         """What left before a cut and arrives after it waits for what the cut has held."""
         awaited, early = self._awaited[copy.sender, copy.receiver], self._early
         early[copy.number] = copy
         while awaited and awaited[0] in early:
-            self._hosts[copy.receiver].arrive_copy(early.pop(awaited.popleft()))
+            self._hosts[copy.receiver].arrive(early.pop(awaited.popleft()), None)
+            self._simulator.drain()
 
     def _stops(self, sender: ProcessId, receiver: ProcessId) -> bool:
         return any(block(sender, receiver) for block in self._blocks)
@@ -250,7 +255,10 @@ class Disturbances:
         self._simulator.counters.held += 1
         self._held.setdefault((copy.sender, copy.receiver), []).append(copy)
 
-    def _heal(self, block: Callable[[ProcessId, ProcessId], bool]) -> None:
+    def _break(self, block: Block, _: None) -> None:
+        self._blocks.append(block)
+
+    def _heal(self, block: Block, _: None) -> None:
         self._blocks.remove(block)
         held, self._held = self._held, {}
         for link, copies in held.items():
@@ -260,7 +268,7 @@ class Disturbances:
             for copy in copies:
                 self._simulator.queue.push(self._simulator.links.again(*link), self._arrive, copy)
 
-    def _crash(self, name: ProcessId) -> None:
+    def _crash(self, name: ProcessId, _: None) -> None:
         host = self._hosts[name]
         if host.crashed:
             return
@@ -270,10 +278,10 @@ class Disturbances:
             self._simulator.counters.lost += len(self._held.pop(link))
 
 
-def _between(groups: Sequence[Sequence[ProcessId]]) -> Callable[[ProcessId, ProcessId], bool]:
+def _between(groups: Sequence[Sequence[ProcessId]]) -> Block:
     side = {name: number for number, group in enumerate(groups) for name in group}
     return lambda sender, receiver: side.get(sender) != side.get(receiver)
 
 
-def _among(links: set[tuple[ProcessId, ProcessId]]) -> Callable[[ProcessId, ProcessId], bool]:
+def _among(links: set[tuple[ProcessId, ProcessId]]) -> Block:
     return lambda sender, receiver: (sender, receiver) in links

@@ -69,15 +69,19 @@ class SimulatedHost:
         self._simulator.send(self.name, destinations, message)
 
     def deliver(self, message: Message) -> None:
+        if not self.queue:
+            self._simulator.ready.append(self)
         self.queue.append(Delivered(message))
 
     def stable(self, tag: Tag) -> None:
+        if not self.queue:
+            self._simulator.ready.append(self)
         self.queue.append(Stable(tag))
 
     def set_timer(self, delay_ns: int, timer: Timer) -> None:
         due = self._simulator.time_after(delay_ns)
         self._timers[timer] = due
-        self._simulator.queue.push(due, self.fire, (timer, due))
+        self._simulator.queue.push(due, self.fire, timer, due)
 
     def cancel_timer(self, timer: Timer) -> None:
         self._timers.pop(timer, None)
@@ -94,7 +98,6 @@ class SimulatedHost:
         self._simulator.wire_bytes = 0
         tag = self.process.broadcast(payload)
         self._simulator.log_broadcast(self, tag, payload)
-        self.drain()
         return tag
 
     def call_after(self, delay_ns: int, call: Callable[[], None]) -> None:
@@ -108,27 +111,19 @@ class SimulatedHost:
         self.process.start()
         self._application.start(self)
 
-    def run(self, call: Callable[[], None]) -> None:
+    def run(self, call: Callable[[], None], _: None) -> None:
         """A call of the application is due."""
         call()
 
-    def arrive(self, packet: tuple[ProcessId, WireMessage]) -> None:
-        """A message arrives from its sender."""
-        self.process.receive(*packet)
-        if self.queue:
-            self.drain()
-
-    def fire(self, setting: tuple[Timer, int]) -> None:
+    def fire(self, timer: Timer, due: int) -> None:
         """A setting of a timer is due, unless it was replaced or cancelled meanwhile."""
-        timer, due = setting
         if self._timers.get(timer) == due:
             del self._timers[timer]
             self.process.timer(timer)
-            self.drain()
 
     def drain(self) -> None:
         """Hand queued events to the application, now or after its thinking time."""
-        if self._taking or not self.queue:
+        if self._taking:
             return
         self._taking = True
         thinking = self._simulator.thinking
@@ -142,11 +137,12 @@ class SimulatedHost:
             self.take()
         self._taking = False
 
-    def take_late(self, _: None) -> None:
+    def take_late(self, _: None, __: None) -> None:
         """The application, having thought, takes one event."""
         self.take()
         self._taking = False
-        self.drain()
+        if self.queue:
+            self.drain()
 
     def take(self) -> None:
         """The application takes the next event."""

@@ -1,16 +1,21 @@
 """The time queue: calls in order of time, and in order of insertion within the same tick.
 
-One list per tick, and a heap of bare ticks. A call is two places in its tick's list, the function and its argument:
-no tuple, no comparison, and no sift for calls that share a tick.
+One list per tick, and a heap of bare ticks. A call is three places in its tick's list, the function and its two
+arguments: no tuple, no comparison, and no sift for calls that share a tick.
 """
 
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+
+Call: TypeAlias = "Callable[[Any, Any], None]"
+
+CALL_PLACES: Final = 3
+"""How many places of a list a call takes."""
 
 
 class TimeQueue:
@@ -23,12 +28,12 @@ class TimeQueue:
         self._times: list[int] = []
         self._buckets: dict[int, list[Any]] = {}
 
-    def push(self, time_ns: int, call: Callable[[Any], None], argument: Any = None) -> None:
-        """Make `call(argument)` at `time_ns`; a time before `now` raises `ValueError`."""
-        self.push_each((time_ns,), (call,), argument)
+    def push(self, time_ns: int, call: Call, first: Any = None, second: Any = None) -> None:
+        """Make `call(first, second)` at `time_ns`; a time before `now` raises `ValueError`."""
+        self.push_each((time_ns,), (call,), first, second)
 
-    def push_each(self, times_ns: Iterable[int], calls: Iterable[Callable[[Any], None]], argument: Any) -> None:
-        """Make each of `calls` with `argument` at the time in its place of `times_ns`."""
+    def push_each(self, times_ns: Iterable[int], calls: Iterable[Call], first: Any, second: Any) -> None:
+        """Make each of `calls` with the same arguments at the time in its place of `times_ns`."""
         buckets = self._buckets
         find = buckets.get
         for time, call in zip(times_ns, calls, strict=True):
@@ -36,13 +41,13 @@ class TimeQueue:
             if bucket is None:
                 if time < self.now:
                     raise ValueError(f"{time} ns is before the present, {self.now} ns")
-                buckets[time] = [call, argument]
+                buckets[time] = [call, first, second]
                 heappush(self._times, time)
             else:
-                bucket += call, argument
+                bucket += call, first, second
 
     def buckets(self, until_ns: int | None = None) -> Iterator[list[Any]]:
-        """For each time in order, its list of call, argument, call, argument, ... to run; sets `now` first.
+        """For each time in order, its list of call, first, second, call, first, ... to run; sets `now` first.
 
         What is pushed for the present while a list is run is appended to that list. Ends after `until_ns`.
         """
@@ -54,4 +59,4 @@ class TimeQueue:
 
     def __len__(self) -> int:
         """Calls pushed for times after the present and, while a list is run, those in it."""
-        return sum(map(len, self._buckets.values())) // 2
+        return sum(map(len, self._buckets.values())) // CALL_PLACES

@@ -19,7 +19,7 @@ from causalcast.simulation.disturbance import Disturbances, DisturbedHost
 from causalcast.simulation.host import SimulatedHost
 from causalcast.simulation.links import Links
 from causalcast.simulation.network import Network
-from causalcast.simulation.queue import TimeQueue
+from causalcast.simulation.queue import CALL_PLACES, TimeQueue
 from causalcast.trace.schema import TraceEvent
 
 if TYPE_CHECKING:
@@ -102,6 +102,8 @@ class Simulator:
         self.counters = Counters()
         self.queue = TimeQueue()
         self.links = Links(self.network, self.roster, self.queue, seed)
+        self.ready: list[SimulatedHost] = []
+        """The host whose queue of events has begun to fill: it is drained once its process has returned."""
         self.wire_bytes = 0
         """Of the latest message sent, where that matters: with a trace or a bandwidth."""
         self._trace = trace
@@ -119,28 +121,38 @@ class Simulator:
                 self.hosts[name] = disturbed
         else:
             self.hosts.update((name, SimulatedHost(name, self, application)) for name, application in applications)
-        self._arrivals = {name: host.arrive for name, host in self.hosts.items()}
         for host in self.hosts.values():
             host.process = stack.process(host, self.roster)
+        self._arrivals: dict[ProcessId, Callable[[ProcessId, WireMessage], None]] = {}
 
     def run(self, *, until_ns: int | None = None, progress: Callable[[Simulator], None] | None = None) -> Counters:
         """Run until nothing is left to happen, or `until_ns`; `progress` is called now and then. Once a simulator."""
         if self._disturbances is not None:
             self._disturbances.schedule()
+        self._arrivals.update((name, host.process.receive) for name, host in self.hosts.items())
         for host in self.hosts.values():
             host.start()
+            self.drain()
+        ready = self.ready
         counters = self.counters
         report_at = PROGRESS_EVENTS
         with _cyclic_garbage_left_alone():
             for bucket in self.queue.buckets(until_ns):
                 calls = iter(bucket)
-                for call, argument in zip(calls, calls, strict=True):
-                    call(argument)
-                counters.events += len(bucket) // 2
+                for call, first, second in zip(calls, calls, calls, strict=True):
+                    call(first, second)
+                    if ready:
+                        self.drain()
+                counters.events += len(bucket) // CALL_PLACES
                 if progress is not None and counters.events >= report_at:
                     report_at = counters.events + PROGRESS_EVENTS
                     progress(self)
         return counters
+
+    def drain(self) -> None:
+        """Hand what was just queued to its application."""
+        while self.ready:
+            self.ready.pop().drain()
 
     def time_after(self, delay_ns: int) -> int:
         """The first tick at or after `delay_ns` from now."""
@@ -154,7 +166,7 @@ class Simulator:
             self.wire_bytes = len(self._encode(message)) + FRAME_HEADER_BYTES
         times = self.links.arrivals(sender, destinations, self.wire_bytes)
         if self._disturbances is None:
-            self.queue.push_each(times, map(self._arrivals.__getitem__, destinations), (sender, message))
+            self.queue.push_each(times, map(self._arrivals.__getitem__, destinations), sender, message)
         else:
             self._disturbances.send(sender, destinations, times, message)
 
