@@ -6,7 +6,6 @@ import hashlib
 import subprocess
 import sys
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -17,23 +16,7 @@ from causalcast.model import Dot
 from causalcast.protocols import STACKS
 from causalcast.simulation import NS_PER_MS, Network, Uniform, process_names, simulate
 from causalcast.simulation.queue import TimeQueue
-
-if TYPE_CHECKING:
-    from causalcast.trace.schema import TraceEvent
-
-
-class Memory:
-    """A trace sink that keeps its rows."""
-
-    def __init__(self) -> None:
-        self.rows: list[TraceEvent] = []
-
-    def write(self, event: TraceEvent) -> None:
-        self.rows.append(event)
-
-    def flush(self) -> None: ...
-
-    def close(self) -> None: ...
+from tests.simulation.memory import Memory
 
 
 def digest(seed: int) -> str:
