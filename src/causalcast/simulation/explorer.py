@@ -30,7 +30,7 @@ from __future__ import annotations
 import time
 from array import array
 from dataclasses import dataclass
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, product
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from causalcast.model import Roster
@@ -57,15 +57,15 @@ class Case:
 
     stack: Stack
     names: tuple[str, ...]
-    broadcasts: int
-    """Of all processes together, in turn; with `anyone`, in every way to share them out."""
+    broadcasts: int | tuple[int, ...]
+    """Of all processes together, in turn; with `anyone`, in every way to share them out; or how many of each."""
     anyone: bool = False
     fifo: bool = False
     """Links keep order. Otherwise whatever is in flight on a link may come next."""
-    duplicates: int = 0
-    """How many messages in flight are repeated, at most."""
-    crashes: int = 0
-    """How many processes crash, at most."""
+    duplicates: int | tuple[int, ...] = 0
+    """How many messages in flight are repeated, at most; or how many on the way to each."""
+    crashes: int | tuple[int, ...] = 0
+    """How many processes crash, at most; or which, as 0 or 1 for each."""
     prompt: Promptness = Promptness.NONE
     """Which events applications take at once; a restriction, which makes larger cases possible."""
     properties: frozenset[str] | None = None
@@ -81,17 +81,22 @@ class Case:
 
     def deals(self) -> Iterator[tuple[Allotment, ...]]:
         """Every way to share out broadcasts and faults, one allotment per process."""
-        number = len(self.names)
-        in_turn = tuple(self.broadcasts // number + (slot < self.broadcasts % number) for slot in range(number))
-        for broadcasts in _shares(self.broadcasts, number) if self.anyone else [in_turn]:
-            for duplicates in _shares(self.duplicates, number):
-                for crashes in _shares(self.crashes, number):
-                    if max(crashes) <= 1:
-                        yield tuple(map(Allotment, broadcasts, duplicates, crashes))
+        broadcasts = self.broadcasts
+        if isinstance(broadcasts, int) and not self.anyone:
+            turns, rest = divmod(broadcasts, len(self.names))
+            broadcasts = tuple(turns + (slot < rest) for slot in range(len(self.names)))
+        for dealt in product(
+            *(_shares(total, len(self.names)) for total in (broadcasts, self.duplicates, self.crashes))
+        ):
+            if max(dealt[2]) <= 1:
+                yield tuple(map(Allotment, *dealt))
 
 
-def _shares(total: int, number: int) -> Iterator[tuple[int, ...]]:
-    """Every way to share `total` things among `number`."""
+def _shares(total: int | tuple[int, ...], number: int) -> Iterator[tuple[int, ...]]:
+    """Every way to share `total` things among `number`; just one if they are shared out already."""
+    if isinstance(total, tuple):
+        yield total
+        return
     for bars in combinations(range(total + number - 1), number - 1):
         ends = (-1, *bars, total + number - 1)
         yield tuple(after - before - 1 for before, after in pairwise(ends))
@@ -124,6 +129,10 @@ class Outcome:
     found: Found | None = None
 
 
+def _property(violation: Violation) -> str:
+    return violation.property
+
+
 class _ViolatedError(Exception):
     def __init__(self, found: Found) -> None:
         super().__init__(found)
@@ -141,14 +150,16 @@ def explore(
     reduce: bool = True,
     merge: bool = True,
     progress: Callable[[Outcome], None] | None = None,
+    on_end: Callable[[tuple[Step, ...]], None] | None = None,
 ) -> Outcome:
     """Search `case` until a breach, the end, or `limit` states.
 
-    Without `reduce` every interleaving is followed, without `merge` only equal histories are one state.
+    Without `reduce` every interleaving is followed, without `merge` only equal histories are one state. `on_end` is
+    given a schedule that leads to each state without successors.
     """
     outcome = Outcome()
     started = time.perf_counter()
-    search = _Search(case, outcome, limit, reduce=reduce, merge=merge, progress=progress)
+    search = _Search(case, outcome, limit, reduce=reduce, merge=merge, progress=progress, on_end=on_end)
     try:
         for deal in case.deals():
             search.run(deal)
@@ -183,12 +194,14 @@ class _Search:
         reduce: bool,
         merge: bool,
         progress: Callable[[Outcome], None] | None,
+        on_end: Callable[[tuple[Step, ...]], None] | None,
     ) -> None:
         self.case = case
         self.outcome = outcome
         self.limit = limit
         self.reduce = reduce
         self.progress = progress
+        self.on_end = on_end
         roster = Roster(case.names)
         mail = Mail()
         self.members = [
@@ -243,6 +256,8 @@ class _Search:
             if not slots:
                 outcome.schedules += schedules
                 self._judge_end(state, index)
+                if self.on_end is not None:
+                    self.on_end(self._schedule(index))
             for slot in slots:
                 for place, move in enumerate(members[slot].moves(state[slot])):
                     outcome.steps += 1
@@ -346,12 +361,13 @@ class _Search:
         ends = [member.states[member.state_of(cell)] for member, cell in zip(self.members, state, strict=False)]
         crashed = {member.name for member, end in zip(self.members, ends, strict=True) if end.crashed}
         due = owed(truth, [end.account for end in ends], crashed)
+        found: list[Violation] = []
         for end in ends:
             if not end.crashed:
-                found = [*end.account.missing(truth, due, stability=not crashed), *end.rest]
-                for violation in found:
-                    if violation.property in self.checked:
-                        raise _ViolatedError(Found(violation, self._schedule(index)))
+                found += [*end.account.missing(truth, due, stability=not crashed), *end.rest]
+        found = [violation for violation in found if violation.property in self.checked]
+        if found:
+            raise _ViolatedError(Found(min(found, key=_property), self._schedule(index)))
 
     # ------------------------------------------------------------------ schedules
 

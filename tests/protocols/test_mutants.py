@@ -1,0 +1,69 @@
+"""The explorer finds every mistake put back into tcb and cbcast, and shows each with a small schedule."""
+
+from __future__ import annotations
+
+import pytest
+
+from causalcast.simulation.explorer import Case, explore
+from causalcast.simulation.schedule import Schedule, load, replay
+from causalcast.simulation.shrink import shrink
+from tests.protocols.mutants import Mutant, mutated
+from tests.protocols.mutants.plausible import PLAUSIBLE
+from tests.protocols.mutants.printed import PRINTED
+
+NAMES = ("p0", "p1", "p2")
+
+STEPS = {
+    ("tcb", "counters-from-0"): 2,
+    ("tcb", "context-after-the-counter"): 9,
+    ("tcb", "context-from-the-queue"): 4,
+    ("tcb", "vector-from-the-queue"): 4,
+    ("tcb", "phantom-forgets-what-is-missing"): 13,
+    ("tcb", "phantom-applied-early"): 8,
+    ("tcb", "bits-move-at-reception"): 14,
+    ("tcb", "waits-for-the-stable"): 9,
+    ("tcb", "stable-in-order-of-slot"): 13,
+    ("tcb", "old-phantom-takes-back"): 23,
+    ("tcb", "repeated-message-is-new"): 9,
+    ("tcb", "heard-one-too-few"): 6,
+    ("tcb", "waits-for-itself-to-agree"): 1,
+    ("tcb", "stable-queued-before-the-delivery"): 3,
+    ("tcb", "does-not-wait"): 6,
+    ("tcb", "taken-not-counted"): 4,
+    ("tcb", "news-only-with-a-new-timer"): 16,
+    ("cbcast", "counters-from-0"): 2,
+    ("cbcast", "waits-for-itself"): 2,
+    ("cbcast", "vector-from-the-queue"): 4,
+    ("cbcast", "delivery-waits-for-the-application"): 9,
+    ("cbcast", "repeated-message-is-new"): 6,
+    ("cbcast", "repeated-while-it-waits"): 11,
+    ("cbcast", "one-missing-is-fine"): 6,
+    ("cbcast", "delivery-not-counted"): 5,
+    ("cbcast", "one-waits-per-dot"): 13,
+    ("cbcast", "sent-before-it-is-counted"): 2,
+    ("cbcast", "taken-not-counted"): 4,
+}
+"""Steps of the smallest schedule found for each."""
+
+
+def case_of(mutant: Mutant) -> Case:
+    made = mutated(mutant)
+    settings = {"fifo": True, "properties": made.promises | {"P8"}, **mutant.case}
+    return Case(made, NAMES[: mutant.nodes], mutant.broadcasts, **settings)
+
+
+@pytest.mark.parametrize("mutant", [*PRINTED, *PLAUSIBLE], ids=lambda mutant: f"{mutant.stack}-{mutant.name}")
+def test_the_explorer_finds_the_mistake(mutant: Mutant) -> None:
+    case = case_of(mutant)
+    outcome = explore(case, limit=200_000)
+    assert outcome.found is not None
+    violation, steps = outcome.found
+    assert violation.property in mutant.breaks
+    small = shrink(Schedule(mutant.stack, case.names, steps), violation.property, stack=case.stack)
+    assert len(small.steps) == STEPS[mutant.stack, mutant.name]
+    again = replay(load(small.dump()), case.stack)
+    assert violation.property in {each.property for each in again.judge(case.checked)}
+
+
+def test_every_mistake_is_in_the_table() -> None:
+    assert {(mutant.stack, mutant.name) for mutant in (*PRINTED, *PLAUSIBLE)} == set(STEPS)
