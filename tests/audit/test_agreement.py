@@ -100,7 +100,8 @@ def test_hundreds_of_histories_through_spark(spark: SparkSession, tmp_path: Path
         write_jsonl(rows[part::3], tmp_path / f"part{part}.jsonl")
 
     read = ingest.read(spark, ingest.find_inputs([tmp_path]))
-    job = ingest.usable(read).repartition(2, "process").mapInArrow(stages.digest_batches, stages.DIGEST_SCHEMA)
+    parts = ingest.usable(read).mapInArrow(stages.pack_batches, stages.PART_SCHEMA)
+    job = parts.repartition(2, "process").mapInArrow(stages.digest_batches, stages.DIGEST_SCHEMA)
     digests = [(pickle.loads(row["log_index"]), pickle.loads(row["body"])) for row in job.collect()]
 
     for seed, (found, crashed) in drawn.items():

@@ -114,9 +114,11 @@ class TopicClock:
             rows[mine[hit]] = self.starts[a] + at[hit]
         return rows
 
-    def locate_last(self, names: Sequence[str], origin: Ints, first: Ints, last: Ints) -> Ints:
+    def locate_last(self, names: Sequence[str], origin: Ints, first: Ints | None, last: Ints) -> Ints:
         """Return the row of the highest message in each range of numbers, -1 where none is in the universe."""
         rows = self.locate(names, origin, last)
+        if first is None:
+            return rows
         missed = np.flatnonzero((rows < 0) & (origin >= 0))
         for code in np.unique(origin[missed]).tolist():
             if names[code] not in self.origins:

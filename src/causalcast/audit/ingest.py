@@ -63,6 +63,7 @@ class Inputs:
     json: tuple[str, ...]
     parquet: tuple[str, ...]
     size: int
+    """Bytes that the JVM reads row by row."""
 
 
 def find_inputs(sources: Sequence[str | Path]) -> Inputs:
@@ -86,7 +87,7 @@ def find_inputs(sources: Sequence[str | Path]) -> Inputs:
             continue
         for path in _files(Path(text)):
             (parquet if path.name.endswith(PARQUET_SUFFIXES) else lines).append(str(path.resolve()))
-            size += path.stat().st_size
+            size += 0 if path.name.endswith(PARQUET_SUFFIXES) else path.stat().st_size
     return Inputs(tuple(dict.fromkeys(lines)), tuple(dict.fromkeys(parquet)), size)
 
 

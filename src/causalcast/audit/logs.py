@@ -85,7 +85,8 @@ class TopicIndex:
     overhead: Ints
     delta_ends: Ints
     delta_origin: Ints
-    delta_first: Ints
+    delta_first: Ints | None
+    """`None` where every range has one number."""
     delta_last: Ints
     delta_seq: Ints
     runs_origin: Ints
@@ -299,7 +300,7 @@ def _first_of_each(values: Ints) -> NDArray[np.bool_]:
     return first
 
 
-def _deltas(own: int, rows: LogColumns, sent: Ints, delivered: Ints) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+def _deltas(own: int, rows: LogColumns, sent: Ints, delivered: Ints) -> tuple[Ints, Ints, Ints | None, Ints, Ints]:
     """Return the immediate dependencies of each broadcast: part ends, origins, ranges of numbers, delivery rows."""
     others = delivered[rows.origin[delivered] != own]
     owner = np.searchsorted(rows.seq[sent], rows.seq[others])
@@ -320,7 +321,8 @@ def _deltas(own: int, rows: LogColumns, sent: Ints, delivered: Ints) -> tuple[In
         others = others[order[tails]]
         owner, origin = owner[order[tails]], origin[order[tails]]
     ends = np.cumsum(np.bincount(owner, minlength=sent.size)) if sent.size else np.zeros(0, dtype=np.int64)
-    return ends.astype(np.int64), _narrow(origin), _narrow(first), _narrow(last), _narrow(rows.seq[others])
+    starts = None if np.array_equal(first, last) else _narrow(first)
+    return ends.astype(np.int64), _narrow(origin), starts, _narrow(last), _narrow(rows.seq[others])
 
 
 def _by_key(key: Ints, counter: Ints) -> Ints:
@@ -371,9 +373,11 @@ def _contexts(rows: LogColumns, sent: Ints) -> tuple[Ints, Ints, Ints, Ints]:
 
 
 def _narrow(values: Ints) -> Ints:
-    """Keep what fits in 32 bits there: these columns are most of what an audit holds and moves."""
-    if values.size == 0 or (int(values.min()) >= -(2**31) and int(values.max()) < 2**31):
-        return values.astype(np.int32)
+    """Keep values in as few bytes as they need: these columns are most of what an audit holds and moves."""
+    low, high = (int(values.min()), int(values.max())) if values.size else (0, 0)
+    for kind in (np.int8, np.int16, np.int32):
+        if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max:
+            return values.astype(kind)
     return values
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Observation, SparkSession
 
     from causalcast.audit.ingest import BadRows, Inputs
     from causalcast.audit.logs import LogIndex
@@ -83,6 +83,8 @@ class _Audit:
         self.crashed = crashed
         self.out = out
         self.say = say
+        self._seen: Observation | None = None
+        self._bad = 0
 
     def run(self) -> AuditResult:
         from pyspark import StorageLevel  # noqa: PLC0415
@@ -114,30 +116,57 @@ class _Audit:
     # --------------------------------------------------------------------------------------- reading
 
     def _digest(self, rows: DataFrame) -> DataFrame:
+        """Return one digest per process; local Parquet is read by the workers themselves, the rest by Spark."""
+        from causalcast.audit import direct, stages  # noqa: PLC0415
+
+        local = (self.session.sparkContext.master or "").startswith("local")
+        splits, others = direct.splits(self.inputs.parquet) if local else ([], list(self.inputs.parquet))
+        parts = self._packed(rows, replace(self.inputs, parquet=tuple(others)))
+        if splits:
+            table = [(split.path, split.first, split.last) for split in splits]
+            tasks = min(len(splits), 4 * self.session.sparkContext.defaultParallelism)
+            named = self.session.createDataFrame(table, stages.SPLIT_SCHEMA).repartition(tasks)
+            read = named.mapInArrow(stages.read_batches, stages.PART_SCHEMA)
+            parts = read if parts is None else parts.unionByName(read)
+        if parts is None:
+            raise InputUnusable(f"{', '.join(self.sources)}: no rows")
+        partitions = int(self.session.conf.get("spark.sql.shuffle.partitions") or 8)
+        return parts.repartition(partitions, "process").mapInArrow(stages.digest_batches, stages.DIGEST_SCHEMA)
+
+    def _packed(self, rows: DataFrame, inputs: Inputs) -> DataFrame | None:
         from pyspark.sql import Observation  # noqa: PLC0415
         from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
         from causalcast.audit import ingest, stages  # noqa: PLC0415
 
+        if not (inputs.json or inputs.parquet):
+            return None
         self._seen = Observation("ingest")
-        observed = rows.observe(self._seen, F.count("reason").alias("bad"), F.count(F.lit(1)).alias("all"))
-        partitions = int(self.session.conf.get("spark.sql.shuffle.partitions") or 8)
-        slim = ingest.usable(observed).repartition(partitions, "process")
-        return slim.mapInArrow(stages.digest_batches, stages.DIGEST_SCHEMA)
+        if inputs != self.inputs:
+            rows = ingest.read(self.session, inputs)
+        observed = rows.observe(self._seen, F.count("reason").alias("bad"))
+        return ingest.usable(observed).mapInArrow(stages.pack_batches, stages.PART_SCHEMA)
 
     def _collect_logs(self, digests: DataFrame) -> dict[str, LogIndex]:
         from causalcast.audit import stages  # noqa: PLC0415
 
-        indices = [stages.unpack_index(bytes(row["log_index"])) for row in digests.select("log_index").collect()]
-        return {index.process: index for index in sorted(indices, key=lambda index: index.process)}
+        logs: dict[str, LogIndex] = {}
+        self._bad = 0
+        for row in digests.select("process", "log_index").collect():
+            if row["process"] == stages.NO_PROCESS:
+                self._bad += stages.unpack_count(bytes(row["log_index"]))
+            else:
+                logs[row["process"]] = stages.unpack_index(bytes(row["log_index"]))
+        if self._seen is not None:
+            self._bad += int(self._seen.get.get("bad", 0))
+        return dict(sorted(logs.items()))
 
     def _quarantine(self, rows: DataFrame) -> BadRows:
         from causalcast.audit import ingest  # noqa: PLC0415
 
-        count = int(self._seen.get.get("bad", 0))
-        if count == 0:
+        if self._bad == 0:
             return ingest.NO_BAD_ROWS
-        self.say(f"Locating {count} rows that cannot be used")
+        self.say(f"Locating {self._bad} rows that cannot be used")
         return ingest.collect_bad_rows(self.session, self.inputs, rows)
 
     def _nothing_usable(self, bad: BadRows) -> str:

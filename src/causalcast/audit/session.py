@@ -113,8 +113,8 @@ def _java_home(scratch: Path, java: Path) -> Path:
 def spark_session(master: str | None, *, input_bytes: int = 0) -> Iterator[SparkSession]:
     """Yield a session: the one that already runs in this process, or a new one that ends with the block.
 
-    `master` is a Spark master URL, `None` means local mode on all cores. `input_bytes` chooses between a quick
-    start (small inputs) and a JVM that optimises for a long run.
+    `master` is a Spark master URL, `None` means local mode on all cores. `input_bytes`, the size of what the JVM
+    itself has to read, chooses between a quick start and a JVM that optimises for a long run.
 
     Raises:
         EnvironmentUnusable: there is no suitable Java, no PySpark, or the session does not start.
@@ -175,13 +175,14 @@ def _settings(local: bool, scratch: Path, input_bytes: int) -> dict[str, str]:
         "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
         "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
         "spark.sql.parquet.enableVectorizedReader": "true",
+        "spark.shuffle.checksum.enabled": "false",
         "spark.python.worker.reuse": "true",
     }
     if local:
         settings |= {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.memory": "3g" if large else "1g",
+            "spark.driver.memory": "3g",
             "spark.driver.maxResultSize": "0",
             "spark.local.dir": str(scratch / "local"),
             "spark.sql.warehouse.dir": str(scratch / "warehouse"),

@@ -14,8 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from causalcast.audit import direct
 from causalcast.audit.events import FIRST_MEMBERSHIP, NO_VALUE
 from causalcast.audit.logs import LogBody, LogColumns, LogIndex, digest
+from causalcast.audit.parts import merge, pack, unpack
 from causalcast.audit.replay import Replay, replay
 
 if TYPE_CHECKING:
@@ -27,28 +29,68 @@ if TYPE_CHECKING:
     from causalcast.audit.clocks import Clock
     from causalcast.audit.logs import Mark
 
+NO_PROCESS: Final = ""
+"""Stands where a process would, for what belongs to none: no usable row has it."""
+PARTS: Final = pa.schema([("process", pa.string()), ("part", pa.binary())])
+DIGESTS: Final = pa.schema([("process", pa.string()), ("log_index", pa.binary()), ("body", pa.binary())])
+SPLIT_SCHEMA: Final = "path string, first int, last int"
+PART_SCHEMA: Final = "process string, part binary"
 DIGEST_SCHEMA: Final = "process string, log_index binary, body binary"
 REPLAY_SCHEMA: Final = "process string, result binary"
 _TAGS: Final = msgspec.json.Decoder(list[tuple[str, str]])
 _NONE: Final[NDArray[np.int64]] = np.zeros(0, dtype=np.int64)
 
 
+def pack_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Pack usable rows, as Spark read them, into parts of logs."""
+    held: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        held.append(batch)
+        rows += batch.num_rows
+        if rows >= direct.ROWS_PER_SPLIT:
+            yield from _parts(pa.Table.from_batches(held))
+            held, rows = [], 0
+    if rows:
+        yield from _parts(pa.Table.from_batches(held))
+
+
+def read_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Read the named splits of Parquet files and pack their rows; bad rows are counted under no process."""
+    for batch in batches:
+        for row in batch.to_pylist():
+            for table, bad in direct.read(direct.Split(row["path"], row["first"], row["last"])):
+                yield from _parts(table)
+                if bad:
+                    yield _row(PARTS, process=NO_PROCESS, part=pickle.dumps(bad))
+
+
 def digest_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Digest the logs of one partition, which holds all rows of each process it holds any of."""
-    parts = [batch for batch in batches if batch.num_rows]
-    if not parts:
-        return
-    table = pa.Table.from_batches(parts)
-    del parts
-    for process, rows in split(table):
-        index, body = digest(process, rows)
-        yield pa.RecordBatch.from_pydict(
-            {
-                "process": pa.array([process], pa.string()),
-                "log_index": pa.array([pickle.dumps(index, protocol=5)], pa.binary()),
-                "body": pa.array([pickle.dumps(body, protocol=5)], pa.binary()),
-            }
+    """Digest the logs of one partition, which holds all parts of each process it holds any of."""
+    held: dict[str, list[bytes]] = {}
+    for batch in batches:
+        for process, part in zip(batch.column("process"), batch.column("part"), strict=True):
+            held.setdefault(process.as_py(), []).append(part.as_py())
+    bad = sum(pickle.loads(number) for number in held.pop(NO_PROCESS, []))
+    if bad:
+        yield _row(DIGESTS, process=NO_PROCESS, log_index=pickle.dumps(bad), body=b"")
+    for process in sorted(held):
+        index, body = digest(process, merge([unpack(part) for part in held.pop(process)]))
+        yield _row(
+            DIGESTS,
+            process=process,
+            log_index=pickle.dumps(index, protocol=5),
+            body=pickle.dumps(body, protocol=5),
         )
+
+
+def _parts(table: pa.Table) -> Iterator[pa.RecordBatch]:
+    for process, rows in split(table):
+        yield _row(PARTS, process=process, part=pack(rows))
+
+
+def _row(schema: pa.Schema, **values: str | bytes) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({name: [value] for name, value in values.items()}, schema=schema)
 
 
 def split(table: pa.Table) -> Iterator[tuple[str, LogColumns]]:
@@ -178,6 +220,8 @@ def replay_batches(
         clock, marks = shared.value
         for batch in batches:
             for process, packed in zip(batch.column("process"), batch.column("body"), strict=True):
+                if process.as_py() == NO_PROCESS:
+                    continue
                 body: LogBody = pickle.loads(packed.as_py())
                 result = replay(body, marks[body.process], clock)
                 yield pa.RecordBatch.from_pydict(
@@ -194,6 +238,12 @@ def unpack_index(packed: bytes) -> LogIndex:
     """Return the index that `digest_batches` packed."""
     index: LogIndex = pickle.loads(packed)
     return index
+
+
+def unpack_count(packed: bytes) -> int:
+    """Return the number of bad rows that `digest_batches` packed."""
+    number: int = pickle.loads(packed)
+    return number
 
 
 def unpack_replay(packed: bytes) -> Replay:
