@@ -21,12 +21,15 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+
+if TYPE_CHECKING:
+    from causalcast.audit.logs import LogBody, LogIndex
 
 OUTPUT: Final = Path("build/bench/audit.json")
 TARGET: Final = 3.0
@@ -80,7 +83,7 @@ def numpy_audit(folder: Path) -> dict[str, Any]:
 
     pa.set_cpu_count(1)
     codes = pa.array(list(EVENT_CODES))
-    digests = []
+    digests: list[tuple[LogIndex, LogBody]] = []
     for file in sorted(folder.glob("*.parquet")):
         table = pq.read_table(file, use_threads=False)
         event = pc.index_in(table.column("event"), codes)
