@@ -325,6 +325,10 @@ def test_a_cancelled_broadcast_that_waited_is_not_sent() -> None:
         ({"listen": "localhost"}, InvalidAddressError),
         ({"listen": "localhost:99999"}, InvalidAddressError),
         ({"peers": {"b": "::1:80"}}, InvalidAddressError),
+        ({"peers": {"b": "two..dots:80"}}, InvalidAddressError),
+        ({"listen": "nul\0:80"}, InvalidAddressError),
+        ({"name": "\udcff"}, InvalidNameError),
+        ({"group": "\udcff"}, InvalidNameError),
         ({"stack": "tcp"}, UnknownStackError),
         ({"frame_limit": 10}, ValueError),
         ({"group": "g" * 200}, InvalidNameError),
@@ -405,3 +409,14 @@ def test_a_group_is_used_inside_its_context() -> None:
                 pass
 
     run(main())
+
+
+def test_a_group_that_was_never_entered_closes_at_once_and_cannot_be_entered_then() -> None:
+    async def main() -> None:
+        group = causalcast.open("a", listen="127.0.0.1:0", peers={})
+        await group.close()
+        await group.close()
+        with pytest.raises(GroupClosedError, match="open another"):
+            await group.__aenter__()
+
+    run(main(), 5)

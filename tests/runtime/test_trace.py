@@ -125,3 +125,43 @@ def test_the_trace_is_readable_while_the_group_runs(tmp_path: Path) -> None:
                 await asyncio.sleep(0.05)
 
     run(main(), 5)
+
+
+def test_a_member_that_cannot_have_its_address_leaves_the_trace_of_the_one_that_has_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with causalcast.open("a", listen="127.0.0.1:0", peers={}, trace=tmp_path) as a:
+            await a.broadcast(b"x")
+            with pytest.raises(OSError, match=r"[Aa]ddress already in use"):
+                await causalcast.open("a", listen=a.address, peers={}, trace=tmp_path).__aenter__()
+            await a.broadcast(b"y")
+
+    run(main(), 5)
+    assert [row.counter for row in read_jsonl(tmp_path / "a.jsonl") if row.event == "broadcast"] == [1, 2]
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_member_that_starts_again_keeps_the_trace_of_its_earlier_life(tmp_path: Path) -> None:
+    """USERS 3: numbers start again with a new life; what the one before did must not vanish."""
+
+    async def main() -> None:
+        for payload in (b"1", b"22", b"333"):
+            async with causalcast.open("a", listen="127.0.0.1:0", peers={}, trace=tmp_path) as a:
+                await a.broadcast(payload)
+
+    run(main(), 5)
+    lives = [next(read_jsonl(tmp_path / f"a.jsonl{suffix}")).payload_bytes for suffix in (".1", ".2", "")]
+    assert lives == [1, 2, 3]
+
+
+def test_a_trace_that_cannot_be_opened_frees_the_address(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    async def main() -> None:
+        async with causalcast.open("a", listen="127.0.0.1:0", peers={}) as a:
+            address = a.address
+        with pytest.raises(FileExistsError):
+            await causalcast.open("a", listen=address, peers={"b": "127.0.0.1:1"}, trace=tmp_path / "file").__aenter__()
+        async with causalcast.open("a", listen=address, peers={}):
+            pass
+
+    run(main(), 5)

@@ -14,6 +14,13 @@ if TYPE_CHECKING:
 MAX_NAME_BYTES = 128
 
 
+def is_name(text: str) -> bool:
+    """Whether `text` is 1 to `MAX_NAME_BYTES` bytes of UTF-8: an argument of a command need not be UTF-8."""
+    return 1 <= len(text.encode(errors="surrogatepass")) <= MAX_NAME_BYTES and not any(
+        "\ud800" <= character <= "\udfff" for character in text
+    )
+
+
 class Roster:
     """An immutable set of process names, sorted; `slot(name)` is a name's index. Equal names, equal rosters."""
 
@@ -22,9 +29,10 @@ class Roster:
     def __init__(self, names: Iterable[ProcessId]) -> None:
         given = list(names)
         for name in given:
-            if not name or len(name.encode()) > MAX_NAME_BYTES or any(ch.isspace() or ch in ",=" for ch in name):
+            if not is_name(name) or any(ch.isspace() or ch in ",=" for ch in name):
                 raise InvalidNameError(
-                    f"{name!r} cannot name a process: use 1 to {MAX_NAME_BYTES} bytes without spaces, ',' or '='"
+                    f"{name!r} cannot name a process: use 1 to {MAX_NAME_BYTES} bytes of UTF-8 without spaces, "
+                    "',' or '='"
                 )
         self.names: tuple[ProcessId, ...] = tuple(sorted(given))
         self._slots = {name: slot for slot, name in enumerate(self.names)}

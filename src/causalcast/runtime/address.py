@@ -28,6 +28,15 @@ class Address(NamedTuple):
             host = host[1:-1]
         elif ":" in host:
             colon = ""
-        if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535 or not _is_host(host):
             raise InvalidAddressError(f"{text!r} is no address; write host:port, such as localhost:7400 or [::1]:7400")
         return cls(host, int(port))
+
+
+def _is_host(text: str) -> bool:
+    """Whether a look-up can be asked for it; asyncio fails with a `UnicodeError` for what cannot."""
+    try:
+        text.encode("idna")
+    except UnicodeError:
+        return False
+    return not text or text.isprintable()

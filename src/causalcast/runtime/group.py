@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from causalcast.model import GroupClosedError, InvalidNameError, PayloadTooLargeError, Roster
-from causalcast.model.roster import MAX_NAME_BYTES
+from causalcast.model.roster import MAX_NAME_BYTES, is_name
 from causalcast.protocols import DEFAULT_STACK, stack
 from causalcast.protocols.wire import FRAME_HEADER_BYTES
 from causalcast.runtime.address import Address
@@ -45,8 +45,8 @@ def open(
     """The member `name` of a group whose other members are `peers` (name to `host:port`); use it with `async with`.
 
     All members must be given the same names, `group`, `stack` and `frame_limit`. `listen` is `host:port`; port 0 takes
-    any, see `Group.address`. `trace` is a folder, where `NAME.jsonl` is written, or a sink of your own,
-    which is closed with the group.
+    any, see `Group.address`. `trace` is a folder, where `NAME.jsonl` is written (one that is there
+    already becomes `NAME.jsonl.1`, `.2`, ...), or a sink of your own, which is closed with the group.
 
     Raises `InvalidNameError`, `InvalidAddressError`, `UnknownStackError`; entering the context raises `OSError` if the
     address cannot be had.
@@ -79,8 +79,8 @@ class Group:
         """The largest payload in bytes that `broadcast` takes."""
         if self.payload_limit < 1:
             raise ValueError(f"a frame limit of {frame_limit} bytes leaves no room for a payload")
-        if not group or len(group.encode()) > MAX_NAME_BYTES:
-            raise InvalidNameError(f"{group!r} cannot name a group: use 1 to {MAX_NAME_BYTES} bytes")
+        if not is_name(group):
+            raise InvalidNameError(f"{group!r} cannot name a group: use 1 to {MAX_NAME_BYTES} bytes of UTF-8")
         self._stack = stack(stack_name)
         self._me = Identity(group, name, roster_digest(self.members), stack_name, frame_limit, secrets.randbits(63) | 1)
         self._listen = Address.parse(listen)
@@ -162,6 +162,9 @@ class Group:
         one did.
         """
         host = self._host
+        if host is None:
+            self._closing = True
+            self._closed.set()
         if host is None or self._closing:
             await self._closed.wait()
             return
@@ -189,19 +192,21 @@ class Group:
     async def __aenter__(self) -> Self:
         if self._host is not None:
             raise RuntimeError("a group can be entered once; open another")
-        if self._trace is not None:
-            self._tracer = Tracer(_sink(self._trace, self.name), self.name, with_context="P4" in self._stack.promises)
+        if self._closing:
+            raise GroupClosedError(f"{self.name} has closed its group; open another")
         self._host = Host(self._me, self.members, self._stack, self._listen, self._peers)
         try:
             await self._host.start()
+            # Only now: who cannot have the address must not touch the trace of the one that has it.
+            if self._trace is not None:
+                with_context = "P4" in self._stack.promises
+                self._tracer = Tracer(_sink(self._trace, self.name), self.name, with_context=with_context)
+                self._flush_trace()
         except BaseException:
             self._closing = True
             self._closed.set()
-            if self._tracer is not None:
-                self._tracer.close()
+            await self._host.close()
             raise
-        if self._tracer is not None:
-            self._flush_trace()
         return self
 
     async def __aexit__(
@@ -250,8 +255,20 @@ def _sink(trace: str | os.PathLike[str] | TraceSink, name: ProcessId) -> TraceSi
     if isinstance(trace, str | os.PathLike):
         folder = Path(trace)
         folder.mkdir(parents=True, exist_ok=True)
-        return JsonLinesWriter(folder / f"{name}.jsonl")
+        path = folder / f"{name}.jsonl"
+        _set_aside(path)
+        return JsonLinesWriter(path)
     return trace
+
+
+def _set_aside(path: Path) -> None:
+    """Keep the trace of an earlier life of this name: what it says may be all that tells what that one did."""
+    if path.is_file() and path.stat().st_size:
+        number = 1
+        while (kept := path.with_name(f"{path.name}.{number}")).exists():
+            number += 1
+        path.rename(kept)
+        logger.info("%s was there already; it is %s now", path, kept)
 
 
 def _metadata_bound(members: Roster) -> int:
