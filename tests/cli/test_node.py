@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,7 +17,6 @@ from tests.cli.command import COMMAND, Node, assert_one_line, free_ports, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 NAMES = ("london", "paris", "tokyo")
 
@@ -136,6 +136,8 @@ def test_a_reader_that_stops_does_not_keep_the_node_from_ending() -> None:
         (["a", "--listen", ":0", "--peers", "b"], ["--peers: 'b' is not NAME=HOST:PORT"]),
         (["a", "--listen", ":0", "--peers", "b=x:1,b=y:1"], ["'b' is given twice"]),
         (["a", "--listen", ":0", "--peers", "a=x:1"], ["a is given twice"]),
+        (["a", "--listen", "two..dots:1"], ["'two..dots:1' is no address"]),
+        (["\udcff", "--listen", ":0"], ["cannot name a process"]),
         (["a b", "--listen", ":0"], ["'a b' cannot name a process"]),
         (["a", "--listen", ":0", "--stack", "tbc"], ["no stack is called 'tbc'", "tcb, cbcast, unordered"]),
         (["a", "--listen", "host.invalid:1"], ["cannot open a on host.invalid:1"]),
@@ -152,3 +154,69 @@ def test_a_port_in_use_is_one_line_and_status_2(start: Callable[..., list[Node]]
     london.wait_for(bool)
     address = london.process.args[4]  # type: ignore[index]
     assert_one_line(run("node", "other", "--listen", str(address)), 2, str(address), "Address already in use")
+
+
+def test_a_line_without_end_costs_no_memory_and_is_named_at_its_end(start: Callable[..., list[Node]]) -> None:
+    """USERS 8: 100 MB, and then a line that fits."""
+    (london,) = start(1)
+    assert london.process.stdin is not None
+    for _ in range(100):
+        london.process.stdin.write(bytes(2**20))
+    london.say(b"")
+    london.say(b"small\r")
+    london.wait_for(lambda events: any(event.get("payload") == "small" for event in events))
+    peak = Path(f"/proc/{london.process.pid}/status")
+    if peak.exists():
+        (kilobytes,) = (line.split()[1] for line in peak.read_text().splitlines() if line.startswith("VmHWM"))
+        assert int(kilobytes) < 100_000
+    said = london.end(signal.SIGINT)
+    assert said.startswith("causalcast: not sent: a payload of 104,857,600 bytes exceeds the limit")
+    assert said.count("\n") == 1
+
+
+def test_pipes_that_somebody_made_non_blocking_are_read_and_written_all_the_same() -> None:
+    lines_read, lines_written = os.pipe()
+    events_read, events_written = os.pipe()
+    os.set_blocking(lines_read, False)
+    os.set_blocking(events_written, False)
+    with subprocess.Popen(
+        [COMMAND, "node", "a", "--listen", "127.0.0.1:0"], stdin=lines_read, stdout=events_written
+    ) as process:
+        os.close(events_written)
+        os.close(lines_read)
+        with open(events_read, "rb") as events, open(lines_written, "wb", buffering=0) as lines:
+            for _ in range(2):
+                lines.write(b"line\n")
+                assert b'"line"' in events.readline()
+                assert b"stable" in events.readline()
+            lines.write(b"line\n" * 2_000)  # more than the pipe holds, before anything is read
+            for _ in range(4_000):
+                assert events.readline().endswith(b"}\n")
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0
+
+
+def test_output_on_a_full_disk_ends_the_node_with_a_reason() -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [COMMAND, "node", "a", "--listen", "127.0.0.1:0"],
+            input=b"x\n",
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=20,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (
+        2,
+        b"causalcast: cannot write to standard output: No space left on device\n",
+    )
+
+
+def test_closed_standard_streams_are_no_defect() -> None:
+    for arguments in ("node a --listen localhost", "stacks", "--help"):
+        done = subprocess.run(
+            ["sh", "-c", f'"$0" {arguments} <&- >&-', COMMAND], capture_output=True, timeout=20, check=False
+        )
+        assert done.returncode == (2 if arguments.startswith("node") else 0)
+        assert b"Traceback" not in done.stderr
+        assert b"internal error" not in done.stderr

@@ -10,7 +10,7 @@ from typing import Final
 import typer
 
 from causalcast.cli.audit import audit
-from causalcast.cli.console import forget_stdout
+from causalcast.cli.console import forget_stdout, open_standard_streams
 from causalcast.cli.errors import CommandError
 from causalcast.cli.explore import explore
 from causalcast.cli.node import node
@@ -44,6 +44,7 @@ app.command()(stacks)
 
 def main() -> None:
     """The entry point; ends the process."""
+    open_standard_streams()
     code = _run(sys.argv[1:] or ["--help"])
     try:
         sys.stdout.flush()

@@ -16,13 +16,15 @@ import typer
 
 import causalcast
 from causalcast.cli.errors import CommandError
-from causalcast.cli.pipes import LineReader, LineWriter
+from causalcast.cli.pipes import LineReader, LineWriter, LongLine
 from causalcast.model import CausalcastError, Delivered, MembershipChanged, PayloadTooLargeError, Stable
 from causalcast.protocols import DEFAULT_STACK, stack
 
 if TYPE_CHECKING:
     from causalcast.model import Event, Tag
     from causalcast.runtime import Group
+
+STDIN, STDOUT = 0, 1
 
 LAST_WORDS_SECONDS: Final = 2.0
 """How long a node that ends waits for the reader of its output."""
@@ -74,7 +76,7 @@ async def _run(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    output = LineWriter(sys.stdout.fileno())
+    output = LineWriter(STDOUT)
     async with contextlib.AsyncExitStack() as exits:
         member = causalcast.open(name, listen=listen, peers=peers, stack=stack_name, group=group_name, trace=trace)
         try:
@@ -93,6 +95,8 @@ async def _run(
         for task in done:
             await task
     await output.close(LAST_WORDS_SECONDS)
+    if output.error is not None:
+        raise CommandError(f"cannot write to standard output: {output.error.strerror}", 2)
 
 
 def _reason(error: OSError) -> str:
@@ -105,8 +109,10 @@ def _reason(error: OSError) -> str:
 
 async def _speak(group: Group, output: LineWriter, stop: asyncio.Event) -> None:
     """Broadcast every line of standard input; at its end go on listening."""
-    async for line in LineReader(sys.stdin.fileno()):
+    async for line in LineReader(STDIN, group.payload_limit):
         try:
+            if isinstance(line, LongLine):
+                raise PayloadTooLargeError(line.size, group.payload_limit)
             tag = await group.broadcast(line)
         except PayloadTooLargeError as error:
             print(f"causalcast: not sent: {error}", file=sys.stderr)
