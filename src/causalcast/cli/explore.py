@@ -167,8 +167,16 @@ def _write(path: Path, text: str) -> None:
         raise CommandError(f"cannot write {path}: {error.strerror}", 2) from error
 
 
+def _total(number: int | tuple[int, ...]) -> int:
+    return number if isinstance(number, int) else sum(number)
+
+
 def _faults_of(case: Case) -> dict[str, int]:
-    counts = {"reorder": int(not case.fifo), "duplicate": case.duplicates, "crash": case.crashes}
+    counts = {
+        "reorder": int(not case.fifo),
+        "duplicate": _total(case.duplicates),
+        "crash": _total(case.crashes),
+    }
     return {name: count for name, count in counts.items() if count}
 
 
@@ -178,7 +186,7 @@ def _report(case: Case, outcome: Outcome, schedule: Schedule | None) -> ExploreR
         verdict="violated" if violation is not None else "pass" if outcome.exhausted else "not exhausted",
         stack=case.stack.name,
         nodes=len(case.names),
-        broadcasts=case.broadcasts,
+        broadcasts=_total(case.broadcasts),
         faults=_faults_of(case),
         properties=tuple(sorted(case.checked)),
         states=outcome.states,
@@ -200,7 +208,11 @@ def _show(console: Console, case: Case, outcome: Outcome, schedule: Schedule | N
     faults = ", ".join(f"{name} {count}" if name != "reorder" else name for name, count in _faults_of(case).items())
     rows = [
         ("stack", case.stack.name),
-        ("case", f"{len(case.names)} processes, {case.broadcasts} broadcasts" + (", by anyone" if case.anyone else "")),
+        (
+            "case",
+            f"{len(case.names)} processes, {_total(case.broadcasts)} broadcasts"
+            + (", by anyone" if case.anyone else ""),
+        ),
         ("faults", faults or "none; links keep order"),
         ("checked", " ".join(sorted(case.checked))),
         ("states", f"{outcome.states:,}"),
