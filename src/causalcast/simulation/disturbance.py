@@ -208,7 +208,8 @@ class Disturbances:
             lost = network.loss > 0 and self._random.random() < network.loss
             repeated = network.duplication > 0 and self._random.random() < network.duplication
             duplicate = self._copy(sender, receiver, message) if repeated else None
-            self._journal.sent(copy, duplicate)
+            if not self._hosts[receiver].crashed:
+                self._journal.sent(copy, duplicate)
             if lost:
                 self._simulator.counters.lost += 1
             else:
