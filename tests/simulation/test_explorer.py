@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from causalcast.protocols import STACKS, stack
+from causalcast.protocols.ordering import Unordered
 from causalcast.simulation.explorer import Case, explore
 from causalcast.simulation.local import Promptness
 from causalcast.simulation.properties import violations
@@ -19,7 +21,7 @@ from tests.protocols.mutants.plausible import PLAUSIBLE
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from causalcast.protocols import Process
+    from causalcast.protocols import BroadcastMessage, Process
 
 NAMES = ("p0", "p1", "p2")
 
@@ -134,6 +136,27 @@ def test_the_search_finds_exactly_what_a_plain_walk_finds(mutant: Any) -> None:
         case = Case(made, NAMES[:2], 1, properties=frozenset({prop}), **{"fifo": True, **mutant.case})
         for reduce in (True, False):
             assert (explore(case, reduce=reduce).found is not None) == (prop in walk(case)[2])
+
+
+class Sleepy(Unordered):
+    """Hears nothing in its second step: what it does depends on the time, which equal states may not share."""
+
+    def receive(self, message: BroadcastMessage) -> None:
+        if self._port.now_ns() != 2:
+            super().receive(message)
+
+
+def test_a_protocol_that_reads_the_clock_is_walked_with_the_time() -> None:
+    made = replace(stack("unordered"), ordering=Sleepy)
+    case = Case(made, NAMES[:2], 2, fifo=True, duplicates=1, properties=frozenset())
+    number, ends, _ = walk(case)
+    assert number
+    for merge in (False, True):
+        assert explored(case, reduce=True, merge=merge)[1] <= ends
+    assert explored(case, reduce=True, merge=False)[1] == ends
+    broken = Case(made, NAMES[:2], 2, fifo=True, duplicates=1, properties=frozenset({"P2"}))
+    assert "P2" in walk(broken)[2]
+    assert explore(broken).found is not None
 
 
 # ------------------------------------------------------------------------------------------------ the real stacks

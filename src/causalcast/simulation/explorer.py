@@ -34,7 +34,7 @@ from itertools import combinations, pairwise, product
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from causalcast.model import Roster
-from causalcast.simulation.local import Allotment, Mail, Member, Move, Post, Promptness
+from causalcast.simulation.local import Allotment, ClockReadError, Mail, Member, Move, Post, Promptness
 from causalcast.simulation.properties import ERROR, Truth, Violation, owed
 from causalcast.simulation.world import Duplicate, Receive, Step
 
@@ -157,12 +157,18 @@ def explore(
     Without `reduce` every interleaving is followed, without `merge` only equal histories are one state. `on_end` is
     given a schedule that leads to each state without successors.
     """
-    outcome = Outcome()
     started = time.perf_counter()
+    outcome = Outcome()
     search = _Search(case, outcome, limit, reduce=reduce, merge=merge, progress=progress, on_end=on_end)
     try:
-        for deal in case.deals():
-            search.run(deal)
+        try:
+            search.run_all()
+        except ClockReadError:
+            outcome = Outcome()
+            search = _Search(
+                case, outcome, limit, reduce=reduce, merge=merge, clocked=True, progress=progress, on_end=on_end
+            )
+            search.run_all()
     except _ViolatedError as violated:
         outcome.found = violated.found
         outcome.exhausted = False
@@ -193,6 +199,7 @@ class _Search:
         *,
         reduce: bool,
         merge: bool,
+        clocked: bool = False,
         progress: Callable[[Outcome], None] | None,
         on_end: Callable[[tuple[Step, ...]], None] | None,
     ) -> None:
@@ -205,7 +212,17 @@ class _Search:
         roster = Roster(case.names)
         mail = Mail()
         self.members = [
-            Member(case.stack, roster, name, mail, fifo=case.fifo, prompt=case.prompt, merge=merge, sizes=case.sizes)
+            Member(
+                case.stack,
+                roster,
+                name,
+                mail,
+                fifo=case.fifo,
+                prompt=case.prompt,
+                merge=merge,
+                clocked=clocked,
+                sizes=case.sizes,
+            )
             for name in roster.names
         ]
         self.slots = tuple(range(len(roster)))
@@ -222,6 +239,11 @@ class _Search:
         self.trail: list[tuple[array[int], array[int]]] = []
 
     # ------------------------------------------------------------------ the walk
+
+    def run_all(self) -> None:
+        """Every schedule of the case."""
+        for deal in self.case.deals():
+            self.run(deal)
 
     def run(self, deal: Sequence[Allotment]) -> None:
         """Every schedule of one deal."""

@@ -7,7 +7,8 @@ nothing later can tell apart: the same protocol state, queue, timers and account
 of the whole case; the protocol's code runs once per state and input, however many interleavings meet there.
 
 A state of the protocol is compared by its pickle. Equal pickles are equal object graphs, so what is merged really is
-the same; object graphs that cannot be pickled, or that are equal and pickle differently, are only kept apart.
+the same; object graphs that cannot be pickled, or that are equal and pickle differently, are only kept apart. The time,
+which counts steps, is part of a state only if the protocol ever reads it: see `ClockReadError`.
 """
 
 from __future__ import annotations
@@ -136,10 +137,14 @@ _BY_NAME: Final[dict[type, Callable[[Any], tuple[Callable[[str], str], tuple[str
 """What the digest of a state holds instead of what belongs to its host or never changes."""
 
 
+class ClockReadError(Exception):
+    """The protocol asks what time it is: states that differ in it must be kept apart, from the start."""
+
+
 class Member:
     """The cells of one process of a case, made as they are asked for."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a case says of a process, by name
         self,
         stack: Stack,
         roster: Roster,
@@ -149,6 +154,7 @@ class Member:
         fifo: bool,
         prompt: Promptness = Promptness.NONE,
         merge: bool = True,
+        clocked: bool = False,
         sizes: TableSizes | None = None,
     ) -> None:
         self.name = name
@@ -163,6 +169,7 @@ class Member:
         self._fifo = fifo
         self._prompt = prompt
         self._merge = merge
+        self._clocked = clocked
         self._sizes = sizes
         self._out: list[Post] = []
         self._states: dict[object, int] = {}
@@ -299,6 +306,10 @@ class Member:
         before = self.states[number]
         try:
             entry = self._feed(process, port, each)
+            if port.clock_was_read and not self._clocked:
+                raise ClockReadError
+        except ClockReadError:
+            raise
         except Exception as error:
             # Whatever a protocol raises between correct processes is a finding, and must not end the search.
             return _Edge(self._crashed(number), (), None, f"{type(error).__name__}: {error}")
@@ -342,7 +353,7 @@ class Member:
 
     def _digest(self, process: Process, port: WorldPort) -> bytes | None:
         drawn = port.drawn.getstate() if port.drawn is not None else None
-        clock = port.steps if port.clock_was_read else None
+        clock = port.steps if self._clocked else None
         out = io.BytesIO()
         pickler = pickle.Pickler(out, protocol=5)
         pickler.dispatch_table = _BY_NAME
