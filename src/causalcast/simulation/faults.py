@@ -128,21 +128,22 @@ def check_faults(faults: Iterable[Fault], roster: Roster, stack: Stack) -> None:
                 raise InvalidModelError(f"a {_kind(fault)} names {name!r} twice")
         lacking = _lacking(fault)
         if lacking is not None:
-            raise UnsupportedFaultError(f"the stack {stack.name!r} cannot have a {_kind(fault)}{lacking}")
+            raise UnsupportedFaultError(f"{_kind(fault)}{lacking[0]} is beyond the stack {stack.name!r}: {lacking[1]}")
 
 
 def _kind(fault: Fault) -> str:
     return str(fault.__struct_config__.tag)
 
 
-def _lacking(fault: Fault) -> str | None:
+def _lacking(fault: Fault) -> tuple[str, str] | None:
+    """What no stack has yet, if `fault` needs it: how the fault goes on, and why it cannot."""
     match fault:
         case Crash(recover_after_ns=int()):
-            return " with recovery: its processes persist nothing"
+            return " with recovery", "its processes persist nothing"
         case Churn():
-            return ": its members neither join nor leave"
+            return "", "its members neither join nor leave"
         case Suspicion():
-            return ": it has no failure detector to mislead"
+            return "", "it has no failure detector to mislead"
     return None
 
 
