@@ -36,7 +36,7 @@ def test_a_roster_sorts_its_names_and_numbers_them() -> None:
         ROSTER.slot("d")
 
 
-@pytest.mark.parametrize("name", ["", "two words", "a,b", "a=b", "x" * 129, "é" * 65])
+@pytest.mark.parametrize("name", ["", "two words", "a,b", "a=b", "../a", "x" * 129, "é" * 65])
 def test_a_name_that_no_command_line_can_carry_is_refused(name: str) -> None:
     with pytest.raises(InvalidNameError, match="cannot name a process"):
         Roster([name])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import logging
 import os
 import signal
 import sys
@@ -53,6 +54,7 @@ def node(
     - `causalcast node london --listen 127.0.0.1:7402 --peers paris=127.0.0.1:7401`
     """
     stack(stack_name)
+    logging.basicConfig(level=logging.WARNING, format="causalcast: %(message)s")
     asyncio.run(_run(name, listen, parse_peers(peers), stack_name, group, trace))
 
 

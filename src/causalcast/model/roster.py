@@ -29,10 +29,10 @@ class Roster:
     def __init__(self, names: Iterable[ProcessId]) -> None:
         given = list(names)
         for name in given:
-            if not is_name(name) or any(ch.isspace() or ch in ",=" for ch in name):
+            if not is_name(name) or any(ch.isspace() or ch in ",=/" for ch in name):
                 raise InvalidNameError(
                     f"{name!r} cannot name a process: use 1 to {MAX_NAME_BYTES} bytes of UTF-8 without spaces, "
-                    "',' or '='"
+                    "',', '=' or '/'"
                 )
         self.names: tuple[ProcessId, ...] = tuple(sorted(given))
         self._slots = {name: slot for slot, name in enumerate(self.names)}
