@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from causalcast.audit import ingest, stages
+from causalcast.audit.depot import Depot
 from tests.audit.foreign_traces import write_jsonl
 from tests.audit.histories import Execution, mutate
 from tests.audit.local import findings_of, judge
@@ -99,10 +100,14 @@ def test_hundreds_of_histories_through_spark(spark: SparkSession, tmp_path: Path
     for part in range(3):
         write_jsonl(rows[part::3], tmp_path / f"part{part}.jsonl")
 
+    depot = Depot(None)
     read = ingest.read(spark, ingest.find_inputs([tmp_path]))
-    parts = ingest.usable(read).mapInArrow(stages.pack_batches, stages.PART_SCHEMA)
-    job = parts.repartition(2, "process").mapInArrow(stages.digest_batches, stages.DIGEST_SCHEMA)
-    digests = [(pickle.loads(row["log_index"]), pickle.loads(row["body"])) for row in job.collect()]
+    parts = ingest.usable(read).mapInArrow(stages.pack_batches(depot), stages.PART_SCHEMA)
+    job = parts.repartition(2, "process").mapInArrow(stages.digest_batches(depot), stages.DIGEST_SCHEMA)
+    digests = [
+        (pickle.loads(depot.get(bytes(row["log_index"]))), pickle.loads(depot.get(bytes(row["body"]))))
+        for row in job.collect()
+    ]
 
     for seed, (found, crashed) in drawn.items():
         mine = [(index, body) for index, body in digests if index.process.startswith(f"{seed}/")]

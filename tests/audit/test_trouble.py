@@ -12,7 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from causalcast.audit import direct, ingest, pipeline
 from causalcast.audit.clocks import build_clock
+from causalcast.audit.depot import Depot
 from causalcast.audit.errors import InputUnusable
 from causalcast.audit.events import BROADCAST, DELIVER, NO_VALUE
 from causalcast.audit.logs import LogColumns, digest
@@ -179,8 +181,6 @@ def test_bad_lines_are_told_from_good_ones(line: str, judged_lines: dict[str, st
 @pytest.fixture(scope="module")
 def judged_lines(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | None]:
     """Every line of the test above, read in one job: line to reason."""
-    from causalcast.audit import ingest  # noqa: PLC0415
-
     marks = [mark for mark in test_bad_lines_are_told_from_good_ones.pytestmark if mark.name == "parametrize"]  # type: ignore[attr-defined]
     folder = tmp_path_factory.mktemp("lines")
     found: dict[str, str | None] = {}
@@ -232,6 +232,89 @@ def test_json_gzip_and_parquet_are_read_alike(spark: SparkSession, tmp_path: Pat
     assert result.events == 6
     # The tag leaves out b:1, which a had delivered.
     assert [(f.kind, f.message, f.cause) for f in result.findings] == [("tag-mismatch", "a:2", "b:1")]
+
+
+def test_workers_and_spark_set_the_same_parquet_rows_aside(spark: SparkSession, tmp_path: Path) -> None:
+    fine: Row = {"process": "a", "seq": 1, "event": "broadcast", "origin": "a", "counter": 1, "peer": "b"}
+    changes: list[Row] = [
+        {},
+        {"process": None},
+        {"process": ""},
+        {"event": None},
+        {"event": "jion"},
+        {"seq": None},
+        {"seq": 0},
+        {"origin": None},
+        {"origin": ""},
+        {"counter": None},
+        {"counter": -1},
+        {"event": "join", "origin": None, "counter": None},
+        {"event": "evict", "peer": None},
+        {"event": "evict"},
+        {"event": "send", "counter": None},
+        {"payload_bytes": -1},
+        {"payload_bytes": 0},
+        {"overhead_bytes": -5},
+        {"context": []},
+        {"context": [{"origin": "b", "counter": 2}]},
+        {"context": [{"origin": "b", "counter": 0}]},
+        {"context": [{"origin": None, "counter": 1}]},
+        {"context": [{"origin": "", "counter": 1}]},
+        {"context": [{"origin": "b", "counter": None}]},
+        {"event": "deliver", "context": [{"origin": "b", "counter": 0}]},
+    ]
+    dot = pa.struct([("origin", pa.string()), ("counter", pa.int64())])
+    kinds = {"context": pa.list_(dot), "payload_bytes": pa.int64(), "overhead_bytes": pa.int64()}
+    rows = [fine | change | {"time_ns": number} for number, change in enumerate(changes)]
+    names = ("process", "seq", "event", "origin", "counter", "peer", "time_ns", *kinds)
+    columns = {name: pa.array([row.get(name) for row in rows], kinds.get(name)) for name in names}
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet", row_group_size=7)
+
+    inputs = ingest.find_inputs([tmp_path])
+    by_spark = ingest.usable(ingest.read(spark, inputs)).select("time_ns").collect()
+    (split,), others = direct.splits(inputs.parquet)
+    by_worker, bad = direct.read(split)
+
+    assert others == []
+    assert by_worker.column("time_ns").to_pylist() == [row["time_ns"] for row in by_spark]
+    assert bad == len(rows) - by_worker.num_rows == 19
+
+
+def test_a_bad_parquet_row_never_passes(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [*PAIR, {"process": "a", "seq": 4, "event": "jion"}]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
+
+    result = run_audit([tmp_path])
+
+    assert (result.verdict, result.events, result.quarantined) == ("fail", 6, 1)
+    assert result.quarantine[0].reason == "unknown event jion"
+    assert result.quarantine[0].file == str(tmp_path / "t.parquet")
+
+
+def test_workers_without_a_common_disk_come_to_the_same_result(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a cluster: values travel in Spark's rows, and Spark itself reads Parquet."""
+    rows = [*PAIR, *log("c", "deliver b:1", "deliver a:1", "deliver a:2"), {"process": "a", "seq": 4, "event": "jion"}]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
+    here = run_audit([tmp_path])
+
+    monkeypatch.setattr(pipeline, "Depot", lambda _: Depot(None))
+
+    assert run_audit([tmp_path]) == here
+    assert here.counts == {"absent-log": 1, "causal-order": 1}
+
+
+def test_a_process_in_several_files_is_one_log(spark: SparkSession, tmp_path: Path) -> None:
+    for number in range(3):
+        pq.write_table(pa.Table.from_pylist(PAIR[number::3]), tmp_path / f"{number}.parquet")
+    with_tag = PAIR[0] | {"context": []}
+    (tmp_path / "again.jsonl").write_text(json.dumps(with_tag) + "\n")
+
+    result = run_audit([tmp_path])
+
+    assert (result.verdict, result.events) == ("pass", 6)
+    assert any("1 rows stand in the traces more than once" in note for note in result.notes)
 
 
 # ------------------------------------------------------------------------------------- verdict and report

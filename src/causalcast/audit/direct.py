@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from causalcast.audit.events import EVENT_CODES, EVICT, STABLE
+from causalcast.audit.events import EVENT_CODES, EVICT, LAST_MESSAGE_EVENT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 ROWS_PER_SPLIT: Final = 2_000_000
 _WORDS: Final = ("process", "event", "origin", "topic", "peer")
@@ -68,55 +68,86 @@ def _expected(schema: pa.Schema) -> bool:
     return {"process", "seq", "event"} <= set(schema.names)
 
 
-def read(split: Split) -> Iterator[tuple[pa.Table, int]]:
-    """Yield the usable rows of a split, in the columns of `ingest.usable`, and how many rows are bad."""
-    file = pq.ParquetFile(split.path)
-    wanted = [name for name in (*_WORDS, *_NUMBERS, "context") if name in file.schema_arrow.names]
+def read(split: Split) -> tuple[pa.Table, int]:
+    """Return the usable rows of a split, in the columns of `ingest.usable`, and how many rows are bad.
+
+    Words stay as Parquet has them, a dictionary and indices, so that each distinct word is looked at once.
+    """
+    present = pq.read_schema(split.path).names
+    wanted = [name for name in (*_WORDS, *_NUMBERS, "context") if name in present]
+    file = pq.ParquetFile(split.path, read_dictionary=[name for name in _WORDS if name in present])
     table = file.read_row_groups(list(range(split.first, split.last)), columns=wanted, use_threads=False)
-    columns = {name: _column(table, name, pa.string()) for name in _WORDS}
-    columns |= {name: _column(table, name, pa.int64()) for name in _NUMBERS}
-    event = pc.index_in(columns["event"], pa.array(list(EVENT_CODES)))
+    words = {name: _words(table, name) for name in _WORDS}
+    numbers = {name: _numbers(table, name) for name in _NUMBERS}
+    event = _per_word(words["event"], [EVENT_CODES.get(word or "", -1) for word in _dictionary(words["event"])], -1)
     context, tagged = _context(table)
-    good = _good(columns, event) & tagged
-    codes = np.asarray(pc.fill_null(event, -1))
-    columns["event"] = pa.chunked_array([pa.array(codes.astype(np.int8))])
-    columns["context"] = context
+    good = _good(words, numbers, event) & tagged
+    columns: dict[str, Any] = {**words, **numbers, "event": pa.array(event.astype(np.int8)), "context": context}
     usable = pa.table(columns)
     if not good.all():
         usable = usable.filter(pa.array(good))
-    yield usable, int(good.size - good.sum())
+    return usable, int(good.size - good.sum())
 
 
-def _column(table: pa.Table, name: str, kind: pa.DataType) -> pa.ChunkedArray:
+def _words(table: pa.Table, name: str) -> pa.DictionaryArray:
     if name not in table.column_names:
-        return pa.chunked_array([pa.nulls(table.num_rows, kind)])
+        nothing = pa.nulls(table.num_rows, pa.int32())
+        return pa.DictionaryArray.from_arrays(nothing, pa.array([], pa.string()))
     column = table.column(name)
-    return column if column.type == kind else column.cast(kind)
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    whole = column.unify_dictionaries().combine_chunks()
+    return whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
 
 
-def _good(columns: dict[str, pa.ChunkedArray], event: pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _dictionary(words: pa.DictionaryArray) -> list[str | None]:
+    return words.dictionary.to_pylist()  # type: ignore[no-any-return]
+
+
+def _per_word(words: pa.DictionaryArray, values: list[Any], absent: Any) -> np.ndarray[Any, np.dtype[Any]]:
+    """Return the value of each row's word, `absent` where it has none."""
+    table = np.array([*values, absent])
+    indices = words.indices
+    if indices.null_count:
+        indices = indices.fill_null(len(values))
+    found: np.ndarray[Any, np.dtype[Any]] = table[np.asarray(indices)]
+    return found
+
+
+def _numbers(table: pa.Table, name: str) -> pa.ChunkedArray:
+    if name not in table.column_names:
+        return pa.chunked_array([pa.nulls(table.num_rows, pa.int64())])
+    column = table.column(name)
+    return column if column.type == pa.int64() else column.cast(pa.int64())
+
+
+def _good(
+    words: dict[str, pa.DictionaryArray], numbers: dict[str, pa.ChunkedArray], event: np.ndarray[Any, np.dtype[Any]]
+) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Return which rows keep the rules of `ingest.reason`, tags aside."""
-    codes = np.asarray(pc.fill_null(event, -1))
-    about_message = (codes >= 0) & (codes <= max(STABLE, EVENT_CODES["send"], EVENT_CODES["receive"]))
-    good = (codes >= 0) & _named(columns["process"]) & _at_least(columns["seq"], 1, absent=False)
-    good &= ~about_message | (_named(columns["origin"]) & _at_least(columns["counter"], 1, absent=False))
-    good &= (codes != EVICT) | np.asarray(pc.is_valid(columns["peer"]))
+    about_message = (event >= 0) & (event <= LAST_MESSAGE_EVENT)
+    good = (event >= 0) & _named(words["process"]) & _at_least(numbers["seq"], 1, absent=False)
+    good &= ~about_message | (_named(words["origin"]) & _at_least(numbers["counter"], 1, absent=False))
+    evict = event == EVICT
+    if evict.any():
+        good &= ~evict | np.asarray(words["peer"].is_valid())
     for name in ("payload_bytes", "overhead_bytes"):
-        if columns[name].null_count < len(columns[name]):
-            good &= _at_least(columns[name], 0, absent=True)
+        if numbers[name].null_count < len(numbers[name]):
+            good &= _at_least(numbers[name], 0, absent=True)
     kept: np.ndarray[Any, np.dtype[np.bool_]] = good
     return kept
 
 
-def _named(column: pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    filled = pc.fill_null(pc.greater(pc.binary_length(column), 0), False)
-    named: np.ndarray[Any, np.dtype[np.bool_]] = np.asarray(filled)
-    return named
+def _named(words: pa.DictionaryArray) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    return _per_word(words, [bool(word) for word in _dictionary(words)], False)
 
 
 def _at_least(column: pa.ChunkedArray, least: int, *, absent: bool) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    reached: np.ndarray[Any, np.dtype[np.bool_]] = np.asarray(pc.fill_null(pc.greater_equal(column, least), absent))
-    return reached
+    reached = pc.greater_equal(column, least)
+    if column.null_count:
+        reached = pc.fill_null(reached, absent)
+    found: np.ndarray[Any, np.dtype[np.bool_]] = np.asarray(reached)
+    return found
 
 
 def _context(table: pa.Table) -> tuple[pa.ChunkedArray, np.ndarray[Any, np.dtype[np.bool_]]]:

@@ -28,6 +28,7 @@ CRASH: Final = EVENT_CODES["crash"]
 RECOVER: Final = EVENT_CODES["recover"]
 SUBSCRIBE: Final = EVENT_CODES["subscribe"]
 UNSUBSCRIBE: Final = EVENT_CODES["unsubscribe"]
+LAST_MESSAGE_EVENT: Final = EVENT_CODES["receive"]
 FIRST_MEMBERSHIP: Final = JOIN
 
 NO_VALUE: Final = -(2**63)

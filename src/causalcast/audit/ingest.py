@@ -63,7 +63,7 @@ class Inputs:
     json: tuple[str, ...]
     parquet: tuple[str, ...]
     size: int
-    """Bytes that the JVM reads row by row."""
+    json_size: int
 
 
 def find_inputs(sources: Sequence[str | Path]) -> Inputs:
@@ -79,7 +79,7 @@ def find_inputs(sources: Sequence[str | Path]) -> Inputs:
         raise InputUnusable("no trace given: name at least one file or folder")
     lines: list[str] = []
     parquet: list[str] = []
-    size = 0
+    size = json_size = 0
     for source in sources:
         text = str(source)
         if "://" in text:
@@ -87,8 +87,9 @@ def find_inputs(sources: Sequence[str | Path]) -> Inputs:
             continue
         for path in _files(Path(text)):
             (parquet if path.name.endswith(PARQUET_SUFFIXES) else lines).append(str(path.resolve()))
-            size += 0 if path.name.endswith(PARQUET_SUFFIXES) else path.stat().st_size
-    return Inputs(tuple(dict.fromkeys(lines)), tuple(dict.fromkeys(parquet)), size)
+            size += path.stat().st_size
+            json_size += 0 if path.name.endswith(PARQUET_SUFFIXES) else path.stat().st_size
+    return Inputs(tuple(dict.fromkeys(lines)), tuple(dict.fromkeys(parquet)), size, json_size)
 
 
 def _files(source: Path) -> list[Path]:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import pickle
+import tempfile
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from causalcast.audit.clocks import Known, LogFinding, build_clock
+from causalcast.audit.depot import Depot
 from causalcast.audit.errors import InputUnusable
 from causalcast.audit.findings import Case, Collection
 from causalcast.audit.metrics import Histogram, sizes
@@ -30,6 +34,8 @@ PICTURES: Final = 20
 """Roots that are drawn, spread over their kinds."""
 JSON_FINDINGS: Final = 200
 MAX_NOTED: Final = 8
+BYTES_PER_PARTITION: Final = 128 * 2**20
+"""Of input, for each task that digests logs: such a task holds all logs of its partition."""
 
 
 def run_audit(
@@ -61,8 +67,11 @@ def run_audit(
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
     say("Starting Spark")
-    with spark_session(master, input_bytes=inputs.size) as session:
-        return _Audit(session, inputs, tuple(str(s) for s in sources), frozenset(crashed), out, say).run()
+    with spark_session(master, jvm_bytes=inputs.json_size) as session:
+        local = (session.sparkContext.master or "").startswith("local")
+        with tempfile.TemporaryDirectory(prefix="causalcast-audit-") as scratch:
+            depot = Depot(scratch if local else None)
+            return _Audit(session, depot, inputs, tuple(str(s) for s in sources), frozenset(crashed), out, say).run()
 
 
 class _Audit:
@@ -71,6 +80,7 @@ class _Audit:
     def __init__(
         self,
         session: SparkSession,
+        depot: Depot,
         inputs: Inputs,
         sources: tuple[str, ...],
         crashed: frozenset[str],
@@ -78,6 +88,7 @@ class _Audit:
         say: Callable[[str], None],
     ) -> None:
         self.session = session
+        self.depot = depot
         self.inputs = inputs
         self.sources = sources
         self.crashed = crashed
@@ -93,47 +104,56 @@ class _Audit:
         from causalcast.audit import ingest  # noqa: PLC0415
 
         try:
-            rows = ingest.read(self.session, self.inputs)
             self.say("Reading the traces")
-            digests = self._digest(rows).persist(StorageLevel.DISK_ONLY)
+            digests = self._digest().persist(StorageLevel.DISK_ONLY)
             logs = self._collect_logs(digests)
         except PythonException:
             raise  # a fault of ours, not of the traces
         except ingest.UNREADABLE as error:
             raise InputUnusable(f"the traces cannot be read: {ingest.first_line(error)}") from error
         try:
-            bad = self._quarantine(rows)
+            bad = self._quarantine()
             if not logs:
                 raise InputUnusable(self._nothing_usable(bad))
             self.say(f"Ordering the messages of {len(logs)} processes")
-            doubtful = self._doubtful(rows, bad, logs)
+            doubtful = self._doubtful(bad, logs)
             known = build_clock(list(logs.values()), self.crashed, doubtful)
             self.say("Replaying every process")
-            return self._judge(digests, logs, known, bad, rows)
+            return self._judge(digests, logs, known, bad)
         finally:
             digests.unpersist()
 
     # --------------------------------------------------------------------------------------- reading
 
-    def _digest(self, rows: DataFrame) -> DataFrame:
+    @cached_property
+    def _rows(self) -> DataFrame:
+        """All rows as Spark reads them: what the workers read themselves is read so only to name what is bad."""
+        from causalcast.audit import ingest  # noqa: PLC0415
+
+        return ingest.read(self.session, self.inputs)
+
+    def _digest(self) -> DataFrame:
         """Return one digest per process; local Parquet is read by the workers themselves, the rest by Spark."""
         from causalcast.audit import direct, stages  # noqa: PLC0415
 
-        local = (self.session.sparkContext.master or "").startswith("local")
-        splits, others = direct.splits(self.inputs.parquet) if local else ([], list(self.inputs.parquet))
-        parts = self._packed(rows, replace(self.inputs, parquet=tuple(others)))
+        here = self.depot.folder is not None
+        splits, others = direct.splits(self.inputs.parquet) if here else ([], list(self.inputs.parquet))
+        parts = self._packed(replace(self.inputs, parquet=tuple(others)))
         if splits:
             table = [(split.path, split.first, split.last) for split in splits]
             tasks = min(len(splits), 4 * self.session.sparkContext.defaultParallelism)
             named = self.session.createDataFrame(table, stages.SPLIT_SCHEMA).repartition(tasks)
-            read = named.mapInArrow(stages.read_batches, stages.PART_SCHEMA)
+            read = named.mapInArrow(stages.read_batches(self.depot), stages.PART_SCHEMA)
             parts = read if parts is None else parts.unionByName(read)
         if parts is None:
             raise InputUnusable(f"{', '.join(self.sources)}: no rows")
         partitions = int(self.session.conf.get("spark.sql.shuffle.partitions") or 8)
-        return parts.repartition(partitions, "process").mapInArrow(stages.digest_batches, stages.DIGEST_SCHEMA)
+        partitions = max(partitions, self.inputs.size // BYTES_PER_PARTITION)
+        return parts.repartition(partitions, "process").mapInArrow(
+            stages.digest_batches(self.depot), stages.DIGEST_SCHEMA
+        )
 
-    def _packed(self, rows: DataFrame, inputs: Inputs) -> DataFrame | None:
+    def _packed(self, inputs: Inputs) -> DataFrame | None:
         from pyspark.sql import Observation  # noqa: PLC0415
         from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
@@ -142,10 +162,9 @@ class _Audit:
         if not (inputs.json or inputs.parquet):
             return None
         self._seen = Observation("ingest")
-        if inputs != self.inputs:
-            rows = ingest.read(self.session, inputs)
+        rows = self._rows if inputs == self.inputs else ingest.read(self.session, inputs)
         observed = rows.observe(self._seen, F.count("reason").alias("bad"))
-        return ingest.usable(observed).mapInArrow(stages.pack_batches, stages.PART_SCHEMA)
+        return ingest.usable(observed).mapInArrow(stages.pack_batches(self.depot), stages.PART_SCHEMA)
 
     def _collect_logs(self, digests: DataFrame) -> dict[str, LogIndex]:
         from causalcast.audit import stages  # noqa: PLC0415
@@ -153,21 +172,22 @@ class _Audit:
         logs: dict[str, LogIndex] = {}
         self._bad = 0
         for row in digests.select("process", "log_index").collect():
+            packed = self.depot.get(bytes(row["log_index"]))
             if row["process"] == stages.NO_PROCESS:
-                self._bad += stages.unpack_count(bytes(row["log_index"]))
+                self._bad += stages.unpack_count(packed)
             else:
-                logs[row["process"]] = stages.unpack_index(bytes(row["log_index"]))
+                logs[row["process"]] = stages.unpack_index(packed)
         if self._seen is not None:
             self._bad += int(self._seen.get.get("bad", 0))
         return dict(sorted(logs.items()))
 
-    def _quarantine(self, rows: DataFrame) -> BadRows:
+    def _quarantine(self) -> BadRows:
         from causalcast.audit import ingest  # noqa: PLC0415
 
         if self._bad == 0:
             return ingest.NO_BAD_ROWS
         self.say(f"Locating {self._bad} rows that cannot be used")
-        return ingest.collect_bad_rows(self.session, self.inputs, rows)
+        return ingest.collect_bad_rows(self.session, self.inputs, self._rows)
 
     def _nothing_usable(self, bad: BadRows) -> str:
         where = ", ".join(self.sources[:3]) + (" ..." if len(self.sources) > 3 else "")
@@ -177,7 +197,7 @@ class _Audit:
         example = f"; the first: {_place(first.file, first.line)}: {first.reason}" if first is not None else ""
         return f"{where}: none of {bad.count} rows can be used{example}"
 
-    def _doubtful(self, rows: DataFrame, bad: BadRows, logs: dict[str, LogIndex]) -> frozenset[str]:
+    def _doubtful(self, bad: BadRows, logs: dict[str, LogIndex]) -> frozenset[str]:
         """Return the processes that may have lost rows to the quarantine.
 
         A bad row that names no process can be any process's in its file. Where the file's logs miss as many rows
@@ -187,24 +207,23 @@ class _Audit:
 
         doubtful = set(bad.processes)
         for file, number in bad.unnamed:
-            mine = ingest.processes_of(rows, [file])
+            mine = ingest.processes_of(self._rows, [file])
             if sum(logs[process].missing_rows for process in mine if process in logs) < number:
                 doubtful |= mine
         return frozenset(doubtful)
 
     # --------------------------------------------------------------------------------------- judging
 
-    def _judge(
-        self, digests: DataFrame, logs: dict[str, LogIndex], known: Known, bad: BadRows, rows: DataFrame
-    ) -> AuditResult:
+    def _judge(self, digests: DataFrame, logs: dict[str, LogIndex], known: Known, bad: BadRows) -> AuditResult:
         from pyspark import StorageLevel  # noqa: PLC0415
 
         from causalcast.audit import stages  # noqa: PLC0415
 
         clock = known.clock
         marks = {process: log.marks for process, log in logs.items()}
-        shared = self.session.sparkContext.broadcast((clock, marks))
-        replays = digests.select("process", "body").mapInArrow(stages.replay_batches(shared), stages.REPLAY_SCHEMA)
+        shared = self.depot.put(pickle.dumps((clock, marks), protocol=5))
+        stage = stages.replay_batches(self.depot, shared)
+        replays = digests.select("process", "body").mapInArrow(stage, stages.REPLAY_SCHEMA)
         replays = replays.persist(StorageLevel.DISK_ONLY)
         latency, delay = Histogram(), Histogram()
         excused = unproven = 0
@@ -213,9 +232,9 @@ class _Audit:
             replays.count()
             with Collection(clock, path) as collection:
                 collection.add_log_findings(_bad_row_findings(bad))
-                collection.add_log_findings(self._located(known.findings, rows))
+                collection.add_log_findings(self._located(known.findings))
                 for row in replays.toLocalIterator():
-                    replay = stages.unpack_replay(bytes(row["result"]))
+                    replay = stages.unpack_replay(self.depot.get(bytes(row["result"])))
                     collection.add(replay, logs[replay.process].names)
                     latency.merge(replay.latency)
                     delay.merge(replay.stability_delay)
@@ -223,7 +242,6 @@ class _Audit:
                     unproven += replay.unproven
         finally:
             replays.unpersist()
-            shared.destroy()
         indices = [index for log in logs.values() for index in log.topics.values()]
         result = AuditResult(
             verdict="fail" if collection.counts else "pass",
@@ -247,14 +265,14 @@ class _Audit:
             _write(result, self.out)
         return result
 
-    def _located(self, findings: list[LogFinding], rows: DataFrame) -> list[LogFinding]:
+    def _located(self, findings: list[LogFinding]) -> list[LogFinding]:
         """Say of incomplete logs in which file and line they begin, so that a misspelt name can be found."""
         from causalcast.audit import ingest  # noqa: PLC0415
 
         wanted = {f.process for f in findings if f.kind == "absent-log" and f.process is not None and f.number is None}
         if not wanted:
             return findings
-        places = ingest.first_places(rows, sorted(wanted)[:MAX_NOTED])
+        places = ingest.first_places(self._rows, sorted(wanted)[:MAX_NOTED])
         return [
             replace(f, detail=f"{f.detail}; first named at {places[f.process]}")
             if f.process in places and f.kind == "absent-log" and f.number is None

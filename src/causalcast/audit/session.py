@@ -110,10 +110,10 @@ def _java_home(scratch: Path, java: Path) -> Path:
 
 
 @contextlib.contextmanager
-def spark_session(master: str | None, *, input_bytes: int = 0) -> Iterator[SparkSession]:
+def spark_session(master: str | None, *, jvm_bytes: int = 0) -> Iterator[SparkSession]:
     """Yield a session: the one that already runs in this process, or a new one that ends with the block.
 
-    `master` is a Spark master URL, `None` means local mode on all cores. `input_bytes`, the size of what the JVM
+    `master` is a Spark master URL, `None` means local mode on all cores. `jvm_bytes`, the size of what the JVM
     itself has to read, chooses between a quick start and a JVM that optimises for a long run.
 
     Raises:
@@ -130,7 +130,7 @@ def spark_session(master: str | None, *, input_bytes: int = 0) -> Iterator[Spark
     scratch = Path(tempfile.mkdtemp(prefix="causalcast-spark-"))
     before = {name: os.environ.get(name) for name in _ENVIRONMENT}
     try:
-        session = _start(Sessions, master, scratch, input_bytes)
+        session = _start(Sessions, master, scratch, jvm_bytes)
         try:
             yield session
         finally:
@@ -141,7 +141,7 @@ def spark_session(master: str | None, *, input_bytes: int = 0) -> Iterator[Spark
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _start(sessions: type[SparkSession], master: str | None, scratch: Path, input_bytes: int) -> SparkSession:
+def _start(sessions: type[SparkSession], master: str | None, scratch: Path, jvm_bytes: int) -> SparkSession:
     local = master is None or master.startswith("local")
     conf_dir = scratch / "conf"
     conf_dir.mkdir()
@@ -153,7 +153,7 @@ def _start(sessions: type[SparkSession], master: str | None, scratch: Path, inpu
     if local:
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     builder = sessions.builder.master(master or "local[*]").appName("causalcast audit")
-    for key, value in _settings(local, scratch, input_bytes).items():
+    for key, value in _settings(local, scratch, jvm_bytes).items():
         builder = builder.config(key, value)
     try:
         session = builder.getOrCreate()
@@ -162,15 +162,15 @@ def _start(sessions: type[SparkSession], master: str | None, scratch: Path, inpu
     return session
 
 
-def _settings(local: bool, scratch: Path, input_bytes: int) -> dict[str, str]:
+def _settings(local: bool, scratch: Path, jvm_bytes: int) -> dict[str, str]:
     """Return the settings; the reasons stand in `docs/audit.md`."""
-    large = input_bytes > 64 * 2**20
+    large = jvm_bytes > 64 * 2**20
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.adaptive.enabled": "true",
-        "spark.sql.shuffle.partitions": "32" if input_bytes > 4 * 2**30 else "8",
+        "spark.sql.shuffle.partitions": "8",
         "spark.sql.files.openCostInBytes": str(256 * 2**10),
         "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
         "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),

@@ -7,7 +7,7 @@ the JVM's work does not grow with the checks. Both stages hold what one task was
 from __future__ import annotations
 
 import pickle
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 import numpy as np
@@ -24,15 +24,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
-    from pyspark import Broadcast
 
     from causalcast.audit.clocks import Clock
+    from causalcast.audit.depot import Depot
     from causalcast.audit.logs import Mark
+
+    Stage: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 NO_PROCESS: Final = ""
 """Stands where a process would, for what belongs to none: no usable row has it."""
 PARTS: Final = pa.schema([("process", pa.string()), ("part", pa.binary())])
 DIGESTS: Final = pa.schema([("process", pa.string()), ("log_index", pa.binary()), ("body", pa.binary())])
+REPLAYS: Final = pa.schema([("process", pa.string()), ("result", pa.binary())])
 SPLIT_SCHEMA: Final = "path string, first int, last int"
 PART_SCHEMA: Final = "process string, part binary"
 DIGEST_SCHEMA: Final = "process string, log_index binary, body binary"
@@ -41,52 +44,83 @@ _TAGS: Final = msgspec.json.Decoder(list[tuple[str, str]])
 _NONE: Final[NDArray[np.int64]] = np.zeros(0, dtype=np.int64)
 
 
-def pack_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Pack usable rows, as Spark read them, into parts of logs."""
-    held: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        held.append(batch)
-        rows += batch.num_rows
-        if rows >= direct.ROWS_PER_SPLIT:
-            yield from _parts(pa.Table.from_batches(held))
-            held, rows = [], 0
-    if rows:
-        yield from _parts(pa.Table.from_batches(held))
+def pack_batches(depot: Depot) -> Stage:
+    """Return the stage that packs usable rows, as Spark read them, into parts of logs."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        held: list[pa.RecordBatch] = []
+        rows = 0
+        for batch in batches:
+            held.append(batch)
+            rows += batch.num_rows
+            if rows >= direct.ROWS_PER_SPLIT:
+                yield from _parts(pa.Table.from_batches(held), depot)
+                held, rows = [], 0
+        if rows:
+            yield from _parts(pa.Table.from_batches(held), depot)
+
+    return run
 
 
-def read_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Read the named splits of Parquet files and pack their rows; bad rows are counted under no process."""
-    for batch in batches:
-        for row in batch.to_pylist():
-            for table, bad in direct.read(direct.Split(row["path"], row["first"], row["last"])):
-                yield from _parts(table)
+def read_batches(depot: Depot) -> Stage:
+    """Return the stage that reads splits of Parquet files and packs their rows; bad ones count under no process."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for row in batch.to_pylist():
+                table, bad = direct.read(direct.Split(row["path"], row["first"], row["last"]))
+                yield from _parts(table, depot)
                 if bad:
-                    yield _row(PARTS, process=NO_PROCESS, part=pickle.dumps(bad))
+                    yield _row(PARTS, process=NO_PROCESS, part=depot.put(pickle.dumps(bad)))
+
+    return run
 
 
-def digest_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Digest the logs of one partition, which holds all parts of each process it holds any of."""
-    held: dict[str, list[bytes]] = {}
-    for batch in batches:
-        for process, part in zip(batch.column("process"), batch.column("part"), strict=True):
-            held.setdefault(process.as_py(), []).append(part.as_py())
-    bad = sum(pickle.loads(number) for number in held.pop(NO_PROCESS, []))
-    if bad:
-        yield _row(DIGESTS, process=NO_PROCESS, log_index=pickle.dumps(bad), body=b"")
-    for process in sorted(held):
-        index, body = digest(process, merge([unpack(part) for part in held.pop(process)]))
-        yield _row(
-            DIGESTS,
-            process=process,
-            log_index=pickle.dumps(index, protocol=5),
-            body=pickle.dumps(body, protocol=5),
-        )
+def digest_batches(depot: Depot) -> Stage:
+    """Return the stage that digests the logs of one partition, which holds all parts of each process in it."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        held: dict[str, list[bytes]] = {}
+        for batch in batches:
+            for process, part in zip(batch.column("process"), batch.column("part"), strict=True):
+                held.setdefault(process.as_py(), []).append(part.as_py())
+        bad = sum(pickle.loads(depot.get(number)) for number in held.pop(NO_PROCESS, []))
+        if bad:
+            yield _row(DIGESTS, process=NO_PROCESS, log_index=depot.put(pickle.dumps(bad)), body=b"")
+        for process in sorted(held):
+            parts = [unpack(depot.get(part)) for part in held.pop(process)]
+            index, body = digest(process, merge(parts))
+            yield _row(
+                DIGESTS,
+                process=process,
+                log_index=depot.put(pickle.dumps(index, protocol=5)),
+                body=depot.put(pickle.dumps(body, protocol=5)),
+            )
+
+    return run
 
 
-def _parts(table: pa.Table) -> Iterator[pa.RecordBatch]:
+def replay_batches(depot: Depot, shared: bytes) -> Stage:
+    """Return the stage that replays logs; `shared` is the token of the clock and of every process's marks."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        clock: Clock
+        marks: dict[str, tuple[Mark, ...]]
+        clock, marks = pickle.loads(depot.get(shared))
+        for batch in batches:
+            for process, token in zip(batch.column("process"), batch.column("body"), strict=True):
+                if process.as_py() == NO_PROCESS:
+                    continue
+                body: LogBody = pickle.loads(depot.get(token.as_py()))
+                result = replay(body, marks[body.process], clock)
+                yield _row(REPLAYS, process=body.process, result=depot.put(pickle.dumps(result, protocol=5)))
+
+    return run
+
+
+def _parts(table: pa.Table, depot: Depot) -> Iterator[pa.RecordBatch]:
     for process, rows in split(table):
-        yield _row(PARTS, process=process, part=pack(rows))
+        yield _row(PARTS, process=process, part=depot.put(pack(rows)))
 
 
 def _row(schema: pa.Schema, **values: str | bytes) -> pa.RecordBatch:
@@ -169,7 +203,11 @@ def _used_names(every: list[str], code: int, *columns: NDArray[np.int64]) -> tup
 
 
 def _codes(table: pa.Table, column: str, names: dict[str, int]) -> NDArray[np.int64]:
-    array = pc.dictionary_encode(table.column(column).combine_chunks())
+    array = table.column(column)
+    if pa.types.is_dictionary(array.type):
+        array = array.unify_dictionaries().combine_chunks()
+    else:
+        array = pc.dictionary_encode(array.combine_chunks())
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     local = np.array([names.setdefault(name, len(names)) for name in array.dictionary.to_pylist()] + [-1])
@@ -209,29 +247,6 @@ def _contexts(table: pa.Table, names: dict[str, int]) -> tuple[NDArray[np.int64]
         number.extend(int(counter) for _, counter in dots)
     ends = np.cumsum(np.array(sizes, dtype=np.int64))
     return rows, ends, np.array(origin, dtype=np.int64), np.array(number, dtype=np.int64)
-
-
-def replay_batches(
-    shared: Broadcast[tuple[Clock, dict[str, tuple[Mark, ...]]]],
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function that replays the logs of one partition against the clock of all."""
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        clock, marks = shared.value
-        for batch in batches:
-            for process, packed in zip(batch.column("process"), batch.column("body"), strict=True):
-                if process.as_py() == NO_PROCESS:
-                    continue
-                body: LogBody = pickle.loads(packed.as_py())
-                result = replay(body, marks[body.process], clock)
-                yield pa.RecordBatch.from_pydict(
-                    {
-                        "process": pa.array([process.as_py()], pa.string()),
-                        "result": pa.array([pickle.dumps(result, protocol=5)], pa.binary()),
-                    }
-                )
-
-    return run
 
 
 def unpack_index(packed: bytes) -> LogIndex:
