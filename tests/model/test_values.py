@@ -96,3 +96,10 @@ def test_tags_of_different_groups_do_not_compare() -> None:
 
 def test_equal_rosters_need_not_be_one_object() -> None:
     assert tag("a", 1, 0, 0) < Tag("b", 1, (), (1, 1, 0), Roster("abc"))
+
+
+def test_a_tag_does_not_compare_with_what_is_no_tag() -> None:
+    with pytest.raises(TypeError, match="not supported between"):
+        _ = tag("a", 1, 0, 0) < 5  # type: ignore[operator]
+    with pytest.raises(TypeError, match="not supported between"):
+        _ = tag("a", 1, 0, 0) > "a:1"  # type: ignore[operator]

@@ -41,6 +41,8 @@ class Tag(msgspec.Struct, frozen=True, gc=False, eq=False):
         return VersionVector(self.roster, self.counts)
 
     def __lt__(self, other: Tag) -> bool:
+        if not isinstance(other, Tag):
+            return NotImplemented
         if self.roster is not other.roster:
             self._require_same_group(other)
         origin = self.origin
@@ -49,6 +51,8 @@ class Tag(msgspec.Struct, frozen=True, gc=False, eq=False):
         )
 
     def __gt__(self, other: Tag) -> bool:
+        if not isinstance(other, Tag):
+            return NotImplemented
         return other < self
 
     def __le__(self, other: Tag) -> bool:
