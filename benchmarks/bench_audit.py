@@ -4,7 +4,7 @@ Both sides are processes of their own and are charged for everything they start 
 CPU seconds from the kernel's accounting, peak memory as the sum over all their processes, sampled. The NumPy side
 reads the same Parquet files with pyarrow and runs the audit's kernels without Spark, all in one process.
 
-    python benchmarks/bench_audit.py [--quick]
+    python -m benchmarks.bench_audit [--quick]
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import argparse
 import ctypes
 import json
 import os
-import platform
 import resource
 import subprocess
 import sys
@@ -28,10 +27,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from benchmarks.report import Case, write
+
 if TYPE_CHECKING:
     from causalcast.audit.logs import LogBody, LogIndex
 
-OUTPUT: Final = Path("build/bench/audit.json")
 TARGET: Final = 3.0
 _SUBREAPER: Final = 36
 
@@ -123,7 +123,7 @@ def spark_audit(folder: Path) -> dict[str, Any]:
 
 def measure(side: str, folder: Path) -> dict[str, Any]:
     """Run one side in a process of its own and charge it for all its descendants."""
-    command = [sys.executable, __file__, "--side", side, str(folder)]
+    command = [sys.executable, "-m", "benchmarks.bench_audit", "--side", side, str(folder)]
     began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     peak = _PeakMemory()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
@@ -196,32 +196,34 @@ def main() -> None:
         print(json.dumps(run(arguments.folder)))
         return
     _adopt_orphans()
-    cases = []
-    print(f"{'events':>12} {'processes':>9} {'NumPy CPU s':>12} {'Spark CPU s':>12} {'ratio':>6} {'Spark MiB':>10}")
-    for events in (1_000_000,) if arguments.quick else (1_000_000, 10_000_000):
-        for processes in (10, 50):
-            cases.append(_case(processes, events))
-            case = cases[-1]
-            print(
-                f"{case['events']:>12,} {processes:>9} {case['numpy']['cpu_seconds']:>12.1f}"
-                f" {case['spark']['cpu_seconds']:>12.1f} {case['ratio']:>6.1f} {case['spark']['peak_mib']:>10.0f}",
-                flush=True,
-            )
-    OUTPUT.parent.mkdir(parents=True, exist_ok=True)
-    machine = {"cpus": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version()}
-    report = {"bench": "audit", "target_ratio": TARGET, "cases": cases, "machine": machine}
-    OUTPUT.write_text(json.dumps(report, indent=2) + "\n")
-    print(f"target: at most {TARGET} x the CPU of one NumPy process at 10 million events; written to {OUTPUT}")
+    cases = [
+        _case(processes, events)
+        for events in ((1_000_000,) if arguments.quick else (1_000_000, 10_000_000))
+        for processes in (10, 50)
+    ]
+    write("audit", cases)
+    print(f"target: ratio_to_numpy at most {TARGET} at 10 million events")
 
 
-def _case(processes: int, events: int) -> dict[str, Any]:
+def _case(processes: int, events: int) -> Case:
     with tempfile.TemporaryDirectory(prefix="causalcast-bench-") as name:
         folder = Path(name)
         rows = write_trace(folder, processes, events)
-        sides = {side: measure(side, folder) for side in ("numpy", "spark")}
-    ratio = sides["spark"]["cpu_seconds"] / sides["numpy"]["cpu_seconds"]
-    per_million = sides["spark"]["cpu_seconds"] / (rows / 1e6)
-    return {"events": rows, "processes": processes, "ratio": ratio, "spark_cpu_per_million": per_million, **sides}
+        alone = measure("numpy", folder)
+        spark = measure("spark", folder)
+    if not alone["verdict"] == spark["verdict"] == "pass" or not alone["events"] == spark["events"] == rows:
+        raise SystemExit(f"the two sides disagree: {alone}, {spark}")
+    return Case(
+        f"{rows // 1_000_000} M events, {processes} processes",
+        {
+            "numpy_cpu_seconds": alone["cpu_seconds"],
+            "spark_cpu_seconds": spark["cpu_seconds"],
+            "ratio_to_numpy": spark["cpu_seconds"] / alone["cpu_seconds"],
+            "spark_wall_seconds": spark["wall_seconds"],
+            "numpy_peak_mib": alone["peak_mib"],
+            "spark_peak_mib": spark["peak_mib"],
+        },
+    )
 
 
 if __name__ == "__main__":

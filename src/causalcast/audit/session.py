@@ -147,7 +147,8 @@ def _start(sessions: type[SparkSession], master: str | None, scratch: Path, jvm_
     conf_dir.mkdir()
     (conf_dir / "log4j2.properties").write_text(_LOG4J)
     os.environ["JAVA_HOME"] = str(_java_home(scratch, find_java()))
-    os.environ["SPARK_CONF_DIR"] = str(conf_dir)
+    if local or "SPARK_CONF_DIR" not in os.environ:
+        os.environ["SPARK_CONF_DIR"] = str(conf_dir)
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if local:
