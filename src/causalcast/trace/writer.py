@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -49,14 +50,14 @@ class TraceSink(Protocol):
         """Flush and let go of the file; a second call does nothing."""
 
 
-class _FileWriter:
+class _FileWriter(ABC):
     """What both writers share: a context manager over `close`."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
 
-    def close(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def close(self) -> None: ...
 
     def __enter__(self) -> Self:
         return self
