@@ -23,7 +23,7 @@ STEPS = {
     ("tcb", "bits-move-at-reception"): 14,
     ("tcb", "waits-for-the-stable"): 9,
     ("tcb", "stable-in-order-of-slot"): 13,
-    ("tcb", "old-phantom-takes-back"): 23,
+    ("tcb", "old-phantom-takes-back"): 25,
     ("tcb", "repeated-message-is-new"): 9,
     ("tcb", "heard-one-too-few"): 6,
     ("tcb", "waits-for-itself-to-agree"): 1,

@@ -108,3 +108,10 @@ def test_a_long_run_shrinks_to_the_steps_that_matter_and_no_other(seed: int) -> 
 def test_what_is_not_broken_does_not_shrink() -> None:
     with pytest.raises(NotBrokenError):
         shrink(record(random_world("cbcast", 1)), "P3")
+
+
+def test_effort_bounds_the_shrinking() -> None:
+    world = random_world("unordered", 2)
+    rough = shrink(record(world), "P3", effort=0)
+    assert replay(rough).judge({"P3"})
+    assert len(rough.steps) > len(shrink(record(world), "P3").steps)

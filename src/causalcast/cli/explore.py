@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 import typer
 
+from causalcast.cli.breach import properties_of, save_schedule, show_schedule
 from causalcast.cli.console import stderr_console, stdout_console
 from causalcast.cli.errors import CommandError
-from causalcast.cli.spacetime import draw
-from causalcast.protocols import DEFAULT_STACK, PROPERTIES, stack
+from causalcast.protocols import DEFAULT_STACK, stack
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 EXIT_VIOLATED: Final = 1
 DEFAULT_LIMIT: Final = 2_000_000
 FAULTS: Final = ("reorder", "duplicate", "crash")
-CHECKED: Final = tuple(name for name in PROPERTIES if name != "P7")
-"""P7 takes knowledge of a stack's tables: the test-suite has it, the command does not."""
 
 
 class ExploreReport(msgspec.Struct, frozen=True):
@@ -86,7 +84,7 @@ def explore(  # noqa: PLR0913 - one parameter per option
     outcome = _search(case, limit)
     schedule = _smallest(case, outcome)
     if save is not None and schedule is not None:
-        _write(save, schedule.dump())
+        save_schedule(save, schedule)
     if json:
         print(msgspec.json.encode(_report(case, outcome, schedule)).decode())
     else:
@@ -106,10 +104,6 @@ def _case(
     reorder = "reorder" in faults
     if reorder and chosen.fifo_links:
         raise CommandError(f"the stack {name} needs links that keep order; leave out 'reorder'", 2)
-    checked = frozenset(word for word in properties.replace(" ", "").split(",") if word) or None
-    for word in sorted(checked or ()):
-        if word not in CHECKED:
-            raise CommandError(f"{word!r} cannot be checked here; choose from {', '.join(CHECKED)}", 2)
     if prompt not in {each.value for each in Promptness}:
         raise CommandError(f"--prompt is none, stable or all, not {prompt!r}", 2)
     return Case(
@@ -121,7 +115,7 @@ def _case(
         duplicates=faults.get("duplicate", 0),
         crashes=min(faults.get("crash", 0), nodes),
         prompt=Promptness(prompt),
-        properties=checked,
+        properties=properties_of(properties),
     )
 
 
@@ -157,14 +151,6 @@ def _smallest(case: Case, outcome: Outcome) -> Schedule | None:
     violation, steps = outcome.found
     found = Schedule(case.stack.name, case.names, steps, violation.property, str(violation))
     return shrink(found, violation.property, stack=case.stack, sizes=case.sizes)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise CommandError(f"cannot write {path}: {error.strerror}", 2) from error
 
 
 def _total(number: int | tuple[int, ...]) -> int:
@@ -203,8 +189,6 @@ def _report(case: Case, outcome: Outcome, schedule: Schedule | None) -> ExploreR
 
 
 def _show(console: Console, case: Case, outcome: Outcome, schedule: Schedule | None, save: Path | None) -> None:
-    from causalcast.simulation.schedule import replay, step_text  # noqa: PLC0415 - only a breach needs them
-
     faults = ", ".join(f"{name} {count}" if name != "reorder" else name for name, count in _faults_of(case).items())
     rows = [
         ("stack", case.stack.name),
@@ -234,10 +218,5 @@ def _show(console: Console, case: Case, outcome: Outcome, schedule: Schedule | N
             else f"\nNot exhausted: nothing was violated within {outcome.states:,} states; --limit raises the bound."
         )
         return
-    played = replay(schedule, case.stack)
-    found = played.judge(case.checked, case.sizes)
-    say(f"\n{schedule.note}\n")
-    for number, step in enumerate(schedule.steps, 1):
-        say(f"{number:>4}  {step_text(step)}")
-    say(f"\n{draw(played, next((each for each in found if each.property == schedule.breaks), None), console)}")
+    show_schedule(console, schedule, case.stack, case.checked, case.sizes)
     say(f"\nSchedule in {save}; replay it with: causalcast simulate --replay {save}" if save else "\n--save keeps it.")

@@ -2,7 +2,10 @@
 
 Delta debugging (Zeller and Hildebrandt 2002): members are dropped one at a time, then ever smaller runs of steps,
 until no single step can go. Dropping a step makes others impossible; those are dropped with it. A reception is known
-by the step that sent its message, not by its place on the link, so it survives when others before it go.
+by the step that sent its message, not by its place on the link, so it survives when others before it go. Only where
+all links keep their order in the schedule, they keep it in what is made of it.
+
+`effort` bounds the steps taken in all attempts together; what is smallest by then is returned.
 
 For a property of what must happen at last, what is left to do after the steps is done in a fixed order, and becomes
 part of the schedule.
@@ -10,6 +13,7 @@ part of the schedule.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
@@ -46,12 +50,15 @@ class NotBrokenError(ValueError):
 class _Attempt:
     """One run of some of the steps; `broken` is the violation, `steps` what was really done up to it."""
 
-    def __init__(self, stack: Stack, members: Sequence[ProcessId], prop: str, sizes: TableSizes | None) -> None:
+    def __init__(
+        self, stack: Stack, members: Sequence[ProcessId], prop: str, sizes: TableSizes | None, fifo: bool
+    ) -> None:
         self.replay = Replay(stack, members)
         self.steps: list[_Named] = []
         self.broken: Violation | None = None
         self._property = prop
         self._sizes = sizes
+        self._fifo = fifo
         links = self.replay.world.in_flight
         self._labels: dict[tuple[ProcessId, ProcessId], list[Label]] = {link: [] for link in links}
 
@@ -82,6 +89,8 @@ class _Attempt:
                 if message not in labels:
                     return
                 step = step._replace(place=labels.index(message))
+                if self._fifo and step.place and isinstance(step, Receive):
+                    return
             elif step.place < len(labels):
                 message = labels[step.place]
         try:
@@ -101,32 +110,43 @@ class _Attempt:
             self.broken = next((each for each in self.replay.violations if each.property == self._property), None)
 
 
-def shrink(schedule: Schedule, prop: str, *, stack: Stack | None = None, sizes: TableSizes | None = None) -> Schedule:
-    """A schedule that still breaks `prop` and none of whose members and steps can be left out.
+def shrink(
+    schedule: Schedule,
+    prop: str,
+    *,
+    stack: Stack | None = None,
+    sizes: TableSizes | None = None,
+    effort: float = math.inf,
+) -> Schedule:
+    """A schedule that still breaks `prop`; none of its members and steps can be left out, unless the effort ran out.
 
     Raises `NotBrokenError` if `schedule` does not break it.
     """
     stack = stack or stack_named(schedule.stack)
     members = schedule.members
     named: Sequence[_Named] = [_Named(number, step, None) for number, step in enumerate(schedule.steps, 1)]
-    best = _Attempt(stack, members, prop, sizes).run(named)
+    fifo = not any(isinstance(step, Receive) and step.place for step in schedule.steps)
+    best = _Attempt(stack, members, prop, sizes, fifo).run(named)
     if best.broken is None:
         raise NotBrokenError(f"the schedule does not break {prop}")
+    spent = 0
     smaller = True
     while smaller:
         smaller = False
         for name in members:
-            if len(members) > 1 and name in members:
+            if len(members) > 1 and name in members and spent < effort:
                 fewer = tuple(member for member in members if member != name)
-                attempt = _Attempt(stack, fewer, prop, sizes).run(_without(best.steps, name))
+                attempt = _Attempt(stack, fewer, prop, sizes, fifo).run(_without(best.steps, name))
+                spent += len(attempt.steps)
                 if attempt.broken is not None:
                     best, members, smaller = attempt, fewer, True
         size = max(len(best.steps) // 2, 1)
         while size:
             start = 0
-            while start < len(best.steps):
+            while start < len(best.steps) and spent < effort:
                 steps = [*best.steps[:start], *best.steps[start + size :]]
-                attempt = _Attempt(stack, members, prop, sizes).run(steps)
+                attempt = _Attempt(stack, members, prop, sizes, fifo).run(steps)
+                spent += len(attempt.steps)
                 if attempt.broken is not None and len(attempt.steps) < len(best.steps):
                     best, smaller = attempt, True
                 else:
