@@ -113,7 +113,7 @@ def test_a_defect_is_one_line_with_a_status_that_is_no_verdict(
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("of nothing")
 
-    monkeypatch.setattr("causalcast.simulation.simulate", broken)
+    monkeypatch.setattr("causalcast.simulation.Simulator.run", broken)
     assert main_in_process(monkeypatch, "simulate") == 70
     assert "internal error: ZeroDivisionError: of nothing" in capsys.readouterr().err
 
