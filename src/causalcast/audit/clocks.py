@@ -42,7 +42,6 @@ class LogFinding:
     topic: str
     detail: str
     root: bool = True
-    weight: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,6 @@ class TopicIndex:
     runs_last: Ints
     foreign_origin: Ints
     foreign_counter: Ints
-    foreign_seq: Ints
     reused: Ints
     """Counters that this process broadcast more than once."""
     deliveries: int
@@ -109,7 +108,6 @@ class LogIndex:
     process: str
     names: tuple[str, ...]
     rows: int
-    last_seq: int
     missing: tuple[tuple[int, int], ...]
     missing_rows: int
     repeated: int
@@ -169,7 +167,6 @@ def digest(process: str, rows: LogColumns) -> tuple[LogIndex, LogBody]:
         process=process,
         names=names,
         rows=int(rows.seq.size) - repeated,
-        last_seq=int(seqs[-1]) if seqs.size else 0,
         missing=missing,
         missing_rows=missing_rows,
         repeated=repeated,
@@ -268,7 +265,6 @@ def _digest_topic(own: int, rows: LogColumns, part: Ints) -> tuple[TopicIndex, T
         runs_last=runs[2],
         foreign_origin=rows.origin[foreign],
         foreign_counter=rows.counter[foreign],
-        foreign_seq=rows.seq[foreign],
         reused=reused,
         deliveries=int(delivered.size),
         stables=int(stable.size),

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 NS_PER_US: Final = 1_000
 NS_PER_MS: Final = 1_000_000
-NS_PER_S: Final = 1_000_000_000
 
 
 class InvalidModelError(CausalcastError, ValueError):
