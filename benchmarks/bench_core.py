@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.report import Case, write
 from causalcast.model import Delivered, Event, Message, Roster, Stable, Tag
-from causalcast.protocols import Random, stack
+from causalcast.protocols import BaseProcess, Random, stack
 from causalcast.simulation import NS_PER_MS, Broadcasts, Network, Simulator, Uniform, World, process_names
 
 if TYPE_CHECKING:
@@ -44,12 +44,21 @@ class QueuePort:
     def stable(self, tag: Tag) -> None:
         self.queue.append(Stable(tag))
 
+    def announce(self, event: Event) -> None:
+        self.queue.append(event)
+
+    def connect(self, peer: str) -> None: ...
+
+    def disconnect(self, peer: str) -> None: ...
+
+    def retire(self) -> None: ...
+
     def set_timer(self, delay_ns: int, timer: Timer) -> None: ...
 
     def cancel_timer(self, timer: Timer) -> None: ...
 
 
-class Recorder:
+class Recorder(BaseProcess):
     """Stands before a process and writes down each call to it."""
 
     def __init__(self, process: Process) -> None:
@@ -63,7 +72,7 @@ class Recorder:
         self.calls.append(("receive", (sender, message)))
         self._process.receive(sender, message)
 
-    def broadcast(self, payload: bytes) -> Tag:
+    def broadcast(self, payload: bytes, topic: str = "") -> Tag:
         self.calls.append(("broadcast", (payload,)))
         return self._process.broadcast(payload)
 

@@ -28,7 +28,7 @@ import simpy
 
 from benchmarks.report import Case, write
 from causalcast.model import Event, Message, ProcessId, Roster, Tag
-from causalcast.protocols import BroadcastMessage, Port, Stack, Timer, WireMessage
+from causalcast.protocols import BaseProcess, BroadcastMessage, Port, Stack, Timer, WireMessage
 from causalcast.protocols.dissemination import Direct
 from causalcast.protocols.membership import StaticMembership
 from causalcast.protocols.ordering import Unordered
@@ -66,7 +66,7 @@ class FloodMessage(BroadcastMessage, frozen=True, array_like=True, gc=False, tag
     payload: bytes
 
 
-class Flooding:
+class Flooding(BaseProcess):
     """Forwards what is new to all its neighbours, and delivers it at once."""
 
     __slots__ = ("_neighbours", "_port", "_roster", "_seen", "_sent")
@@ -80,7 +80,7 @@ class Flooding:
 
     def start(self) -> None: ...
 
-    def broadcast(self, payload: bytes) -> Tag:
+    def broadcast(self, payload: bytes, topic: str = "") -> Tag:
         self._sent += 1
         identity = self._roster.slot(self._port.name) << 32 | self._sent
         message = FloodMessage(self._port.name, self._sent, identity, payload)
@@ -109,7 +109,7 @@ class Flooding:
         return 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FloodingStack(Stack):
     """Flooding over an overlay that is given: no process knows more of the roster than its neighbours."""
 

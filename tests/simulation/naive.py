@@ -51,6 +51,15 @@ class NaiveHost:
     def stable(self, tag: Tag) -> None:
         self.events.append(StableEvent(tag))
 
+    def announce(self, event: Any) -> None:
+        self.events.append(event)
+
+    def connect(self, peer: Any) -> None: ...
+
+    def disconnect(self, peer: Any) -> None: ...
+
+    def retire(self) -> None: ...
+
     def set_timer(self, delay_ns: int, timer: Any) -> None:
         due = self.naive.tick_after(delay_ns)
         self.timers[timer] = due

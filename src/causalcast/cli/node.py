@@ -18,7 +18,15 @@ import typer
 import causalcast
 from causalcast.cli.errors import CommandError
 from causalcast.cli.pipes import LineReader, LineWriter, LongLine
-from causalcast.model import CausalcastError, Delivered, MembershipChanged, PayloadTooLargeError, Stable
+from causalcast.model import (
+    CausalcastError,
+    Delivered,
+    MembershipChanged,
+    PayloadTooLargeError,
+    Stable,
+    Subscribed,
+    Unsubscribed,
+)
 from causalcast.protocols import DEFAULT_STACK, stack
 
 if TYPE_CHECKING:
@@ -135,8 +143,12 @@ def event_line(event: Event) -> bytes:
             return _message_line("delivered", message.tag, message.payload)
         case Stable(tag):
             return msgspec.json.encode({"event": "stable", "origin": tag.origin, "counter": tag.counter})
-        case MembershipChanged(joined, left):
-            return msgspec.json.encode({"event": "membership", "joined": joined, "left": left})
+        case MembershipChanged(joined, left, evicted):
+            return msgspec.json.encode({"event": "membership", "joined": joined, "left": left, "evicted": evicted})
+        case Subscribed(topic):
+            return msgspec.json.encode({"event": "subscribed", "topic": topic})
+        case Unsubscribed(topic):
+            return msgspec.json.encode({"event": "unsubscribed", "topic": topic})
 
 
 def _message_line(event: str, tag: Tag, payload: bytes) -> bytes:

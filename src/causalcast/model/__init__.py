@@ -10,8 +10,9 @@ from causalcast.model.errors import (
     PayloadTooLargeError,
     ProtocolViolationError,
     UnknownStackError,
+    UnsupportedByStackError,
 )
-from causalcast.model.events import Delivered, Event, MembershipChanged, Message, Stable
+from causalcast.model.events import Delivered, Event, MembershipChanged, Message, Stable, Subscribed, Unsubscribed
 from causalcast.model.roster import Roster
 from causalcast.model.tag import Tag
 from causalcast.model.vector import VersionVector
@@ -33,7 +34,10 @@ __all__ = [
     "RawDot",
     "Roster",
     "Stable",
+    "Subscribed",
     "Tag",
     "UnknownStackError",
+    "Unsubscribed",
+    "UnsupportedByStackError",
     "VersionVector",
 ]

@@ -49,3 +49,7 @@ class UnknownStackError(CausalcastError, KeyError):
 
     def __str__(self) -> str:
         return f"no stack is called {self.name!r}; choose one of {', '.join(self.known)}"
+
+
+class UnsupportedByStackError(CausalcastError, RuntimeError):
+    """The stack cannot do what was asked of it; `causalcast stacks` says which can."""

@@ -15,6 +15,8 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
     payload: bytes
     tag: Tag
+    topic: str = ""
+    """Where it was published; empty: to the group, its one topic where nobody names any."""
 
 
 class Delivered(msgspec.Struct, frozen=True, gc=False):
@@ -30,10 +32,24 @@ class Stable(msgspec.Struct, frozen=True, gc=False):
 
 
 class MembershipChanged(msgspec.Struct, frozen=True, gc=False):
-    """Who came and who went, in order of name."""
+    """Who came and who went, in order of name. A member's own join or leave is complete when it is told of itself."""
 
     joined: tuple[ProcessId, ...] = ()
     left: tuple[ProcessId, ...] = ()
+    evicted: tuple[ProcessId, ...] = ()
+    """Who was taken for crashed and put out by the others."""
 
 
-Event: TypeAlias = Delivered | Stable | MembershipChanged
+class Subscribed(msgspec.Struct, frozen=True, gc=False):
+    """The subscription is complete: whatever is published to the topic from now on is delivered here."""
+
+    topic: str
+
+
+class Unsubscribed(msgspec.Struct, frozen=True, gc=False):
+    """Nothing of the topic is delivered here any more."""
+
+    topic: str
+
+
+Event: TypeAlias = Delivered | Stable | MembershipChanged | Subscribed | Unsubscribed

@@ -11,7 +11,13 @@ Three rules make that work:
 * `deliver` and `stable` put an event in the application's queue. When the application *receives* an event the host
   calls `take` first, and only then hands the event over: the tag of the next broadcast reflects what the
   application has taken, not what lies in its queue (document 004, section 3.7.1).
-* Timers are data: a value set again replaces its earlier setting, and comes back through `timer` when it is due.
+* Timers are data: a value set again replaces its earlier setting, and comes back through `timer` when it is due. A
+  timer is a string, or a tuple that begins with one; that string says to which layer it belongs.
+
+Links come in two kinds, and a stack says which it is made for. *Durable* links stand between all members: a message
+sent to a member arrives once, however often the connection breaks meanwhile, and whichever of the two restarts with
+its journal; nobody is told of a broken one. *Session* links are what overlays are made of: a process says `connect` to
+those it wants to hear of, messages arrive in the order sent while the link lasts, and `link_down` is its end.
 """
 
 from __future__ import annotations
@@ -75,6 +81,22 @@ class Port(Protocol):
     def stable(self, tag: Tag) -> None:
         """Queue the news that a message is causally stable here."""
 
+    def announce(self, event: Event) -> None:
+        """Queue any other news for the application: who came and went, which subscriptions are complete."""
+
+    def connect(self, peer: ProcessId) -> None:
+        """Keep a session link to `peer`; what is sent before it stands waits for it.
+
+        `Process.link_down(peer)` is called once if it cannot be made or when it breaks; then it is forgotten. To send
+        to a process without having said `connect` uses a link for that once: it arrives, or nobody is told.
+        """
+
+    def disconnect(self, peer: ProcessId) -> None:
+        """Close the session link to `peer` behind what was sent on it. The other side is told, this one is not."""
+
+    def retire(self) -> None:
+        """This process has left: once what it sent and queued is through, its host stops it."""
+
     def set_timer(self, delay_ns: int, timer: Timer) -> None:
         """Call `Process.timer(timer)` after `delay_ns`; replaces an earlier setting of the same value."""
 
@@ -88,8 +110,12 @@ class Process(Protocol):
     def start(self) -> None:
         """Called once, before anything else."""
 
-    def broadcast(self, payload: bytes) -> Tag:
-        """The application broadcasts now; the tag is made now, from what it has taken so far."""
+    def broadcast(self, payload: bytes, topic: str = "") -> Tag:
+        """The application broadcasts now; the tag is made now, from what it has taken so far.
+
+        Raises `UnsupportedByStackError` for a topic where the stack has none, `NotAMemberError` before its join is
+        complete and after it has left.
+        """
 
     def receive(self, sender: ProcessId, message: WireMessage) -> None:
         """A message arrived over the link from `sender`.
@@ -112,3 +138,29 @@ class Process(Protocol):
     @property
     def unstable(self) -> int:
         """How many of its own messages are not stable here yet; 0 where the stack has no stability."""
+
+    # What only some stacks can do; the others raise `UnsupportedByStackError`.
+
+    def join(self, contact: ProcessId) -> None:
+        """Become a member through `contact`; called after `start` at a process that knows nobody else.
+
+        Complete when `MembershipChanged` names this process among the joined.
+        """
+
+    def leave(self) -> None:
+        """Stop being a member. Complete when `MembershipChanged` names this process among the left."""
+
+    def suspect(self, peer: ProcessId) -> None:
+        """A failure detector, or the operator, takes `peer` for crashed. It may be wrong."""
+
+    def link_down(self, peer: ProcessId) -> None:
+        """The session link to `peer`, for which this process had said `connect`, is gone, with what was on it."""
+
+    def subscribe(self, topic: str) -> None:
+        """Ask for all that is published to `topic`; complete with the event `Subscribed`."""
+
+    def unsubscribe(self, topic: str) -> None:
+        """Ask for no more of `topic`; complete with the event `Unsubscribed`."""
+
+    def snapshot(self) -> bytes:
+        """All that the process must not forget when it crashes: `Stack.recover` makes a process of it again."""

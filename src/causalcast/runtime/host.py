@@ -165,6 +165,18 @@ class Host:
     def stable(self, tag: Tag) -> None:
         self.queue.append(Stable(tag))
 
+    def announce(self, event: Event) -> None:
+        self.queue.append(event)
+
+    def connect(self, peer: ProcessId) -> None:
+        """Links are durable here, and stand already."""
+
+    def disconnect(self, peer: ProcessId) -> None:
+        """Links are durable here, and stay."""
+
+    def retire(self) -> None:
+        """Members are fixed here."""
+
     def set_timer(self, delay_ns: int, timer: Timer) -> None:
         self.cancel_timer(timer)
         self._timers[timer] = asyncio.get_running_loop().call_later(delay_ns / 1e9, self._fire, timer)

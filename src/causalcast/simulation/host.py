@@ -78,6 +78,20 @@ class SimulatedHost:
             self._simulator.ready.append(self)
         self.queue.append(Stable(tag))
 
+    def announce(self, event: Event) -> None:
+        if not self.queue:
+            self._simulator.ready.append(self)
+        self.queue.append(event)
+
+    def connect(self, peer: ProcessId) -> None:
+        """Links are durable here, and stand already."""
+
+    def disconnect(self, peer: ProcessId) -> None:
+        """Links are durable here, and stay."""
+
+    def retire(self) -> None:
+        """Members are fixed here."""
+
     def set_timer(self, delay_ns: int, timer: Timer) -> None:
         due = self._simulator.time_after(delay_ns)
         self._timers[timer] = due

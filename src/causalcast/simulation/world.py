@@ -117,6 +117,18 @@ class WorldPort:
     def stable(self, tag: Tag) -> None:
         self.queue.append(Stable(tag))
 
+    def announce(self, event: Event) -> None:
+        self.queue.append(event)
+
+    def connect(self, peer: ProcessId) -> None:
+        """Links are durable here, and stand already."""
+
+    def disconnect(self, peer: ProcessId) -> None:
+        """Links are durable here, and stay."""
+
+    def retire(self) -> None:
+        """Members are fixed here."""
+
     def set_timer(self, delay_ns: int, timer: Timer) -> None:
         self.timers[timer] = None
 

@@ -9,26 +9,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from causalcast.model import ProtocolViolationError
+from causalcast.protocols.layers import Dissemination
+from causalcast.protocols.port import BroadcastMessage
 
 if TYPE_CHECKING:
     from causalcast.model import ProcessId
-    from causalcast.protocols.membership import StaticMembership
-    from causalcast.protocols.port import BroadcastMessage, Port
+    from causalcast.protocols.layers import Membership
+    from causalcast.protocols.port import Port, WireMessage
 
 
-class Direct:
+class Direct(Dissemination):
     """Sends each message to all neighbours, and takes messages from their origin only."""
 
-    def __init__(self, port: Port, membership: StaticMembership) -> None:
+    __slots__ = ("_membership", "_port")
+
+    def __init__(self, port: Port, membership: Membership) -> None:
         self._port = port
         self._membership = membership
 
     def broadcast(self, message: BroadcastMessage) -> None:
-        """Bring `message` to every other member."""
         self._port.send(self._membership.neighbours, message)
 
-    def accept(self, sender: ProcessId, message: BroadcastMessage) -> BroadcastMessage:
-        """The message for the layer above; raises `ProtocolViolationError` if `sender` speaks for somebody else."""
-        if message.origin != sender:
-            raise ProtocolViolationError(f"{sender!r} sent a message in the name of {message.origin!r}")
-        return message
+    def receive(self, sender: ProcessId, message: WireMessage) -> None:
+        """Pass `message` up; raises `ProtocolViolationError` if `sender` speaks for somebody else."""
+        if not isinstance(message, BroadcastMessage) or message.origin != sender:
+            raise ProtocolViolationError(f"{sender!r} sent a message in the name of another: {message}")
+        self.upward(message)
