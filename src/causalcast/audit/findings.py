@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from causalcast.audit import replay as reasons
-from causalcast.audit.replay import KINDS
+from causalcast.audit import violations as reasons
 from causalcast.audit.result import Finding
+from causalcast.audit.violations import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from causalcast.audit.clocks import Clock, LogFinding
-    from causalcast.audit.replay import Replay, Violations
     from causalcast.audit.result import FindingKind
+    from causalcast.audit.violations import Replay, Violations
 
 SAMPLE: Final = 200
 """Findings of one kind that a result holds."""

@@ -18,7 +18,7 @@ from causalcast.audit import direct
 from causalcast.audit.events import FIRST_MEMBERSHIP, NO_VALUE
 from causalcast.audit.logs import LogBody, LogColumns, LogIndex, digest
 from causalcast.audit.parts import merge, pack, unpack
-from causalcast.audit.replay import Replay, replay
+from causalcast.audit.replay import replay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from causalcast.audit.clocks import Clock
     from causalcast.audit.depot import Depot
     from causalcast.audit.logs import Mark
+    from causalcast.audit.violations import Replay
 
     Stage: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 

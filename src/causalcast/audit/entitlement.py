@@ -1,0 +1,101 @@
+"""Which messages a process must deliver: the rules of `members`, applied to one topic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from causalcast.audit.members import FOREVER, Interval, intervals
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from causalcast.audit.view import View
+
+    Ints = NDArray[np.int64]
+
+
+def entitle(view: View) -> None:
+    """Find, per origin, the ranges of numbers that the process is entitled to; see `members`."""
+    topic = view.topic
+    spans = intervals(view.process, view.marks, topic.topic, view.clock.subscriptions)
+    for span in spans:
+        if span.start == 0 and span.end == FOREVER and view.member.correct:
+            view.owed[:] = True
+            view.owed_to_the_end[:] = True
+            continue
+        first, last = _joined_before(view, span), _not_gone(view, span)
+        for a in range(len(topic.origins)):
+            low, high = int(first[a]), int(min(last[a], topic.starts[a + 1] - topic.starts[a]))
+            if low <= high:
+                start = int(topic.starts[a])
+                view.owed[start + low - 1 : start + high] = True
+                if span.end == FOREVER and view.member.correct:
+                    view.owed_to_the_end[start + low - 1 : start + high] = True
+    if view.own >= 0:
+        block = topic.block(view.own)
+        mine = topic.logged[block] if view.explicit else np.zeros(block.stop - block.start, dtype=bool)
+        view.owed[block] &= mine
+        view.owed_to_the_end[block] &= mine
+    absent = view.position == 0
+    view.result.excused += int((absent & ~view.owed).sum())
+    if view.member.holes:
+        view.result.unproven += int((absent & view.owed).sum())
+        view.owed[:] = False
+        view.owed_to_the_end[:] = False
+
+
+def _joined_before(view: View, span: Interval) -> Ints:
+    """Return, per origin, the first rank whose broadcast comes after the start of the interval."""
+    topic = view.topic
+    count = len(topic.origins)
+    start, end = span.start, span.end
+    if start == 0:
+        return np.ones(count, dtype=np.int64)
+    first = np.full(count, FOREVER, dtype=np.int64)
+    if view.own >= 0:
+        block = topic.block(view.own)
+        mine = np.flatnonzero(topic.logged[block] & (topic.seq[block] > start) & (topic.seq[block] < end))
+        if mine.size:
+            needed = int(mine[0]) + 1
+            for a in range(count):
+                first[a] = 1 + int(np.searchsorted(topic.past[view.own, topic.block(a)], needed))
+            first[view.own] = needed
+    if view.log is not None:
+        inside = (view.delivered_at > start) & (view.delivered_at < end)
+        rows = view.delivered[inside]
+        np.minimum.at(first, topic.owner[rows], rows - topic.starts[topic.owner[rows]] + 1)
+    return first
+
+
+def _not_gone(view: View, span: Interval) -> Ints:
+    """Return, per origin, the last rank whose broadcast surely comes before the end of the interval."""
+    topic = view.topic
+    count = len(topic.origins)
+    start, end = span.start, span.end
+    last = np.full(count, FOREVER, dtype=np.int64)
+    if end == FOREVER and view.member.correct:
+        return last
+    inside = np.flatnonzero((view.position > start) & (view.position < end))
+    last[:] = topic.past[:, inside].max(axis=1, initial=0)
+    owners = topic.owner[inside]
+    np.maximum.at(last, owners, inside - topic.starts[owners] + 1)
+    for evictor, seq in view.member.evictions:
+        _before_eviction(view, last, evictor, seq)
+    return last
+
+
+def _before_eviction(view: View, last: Ints, evictor: str, seq: int) -> None:
+    if evictor not in view.topic.origins:
+        return
+    topic = view.topic
+    who = topic.origins.index(evictor)
+    block = topic.block(who)
+    after = np.flatnonzero(topic.logged[block] & (topic.seq[block] > seq))
+    if after.size == 0:
+        return
+    rank = int(after[0]) + 1
+    for a in range(len(topic.origins)):
+        last[a] = min(last[a], int(np.searchsorted(topic.past[who, topic.block(a)], rank)))
+    last[who] = min(last[who], rank - 1)

@@ -1,0 +1,112 @@
+"""One process in one topic: what its log says there, and what the checks find out about it on the way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from causalcast.audit.violations import CODE, NO_REASON, Violations
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from causalcast.audit.clocks import Clock, TopicClock
+    from causalcast.audit.logs import LogBody, Mark, TopicBody
+    from causalcast.audit.members import Member
+    from causalcast.audit.result import FindingKind
+    from causalcast.audit.violations import Replay
+
+    Ints = NDArray[np.int64]
+    Bools = NDArray[np.bool_]
+
+
+class View:
+    """The state of one process's replay in one topic. Positions are rows of its log, 0 where it never delivered."""
+
+    def __init__(
+        self,
+        body: LogBody,
+        marks: Sequence[Mark],
+        clock: Clock,
+        topic: TopicClock,
+        log: TopicBody | None,
+        result: Replay,
+    ) -> None:
+        self.names = body.names
+        self.marks = marks
+        self.clock = clock
+        self.topic = topic
+        self.log = log
+        self.result = result
+        self.process = body.process
+        self.member: Member = clock.members[body.process]
+        self.own = topic.origins.index(body.process) if body.process in topic.origins else -1
+        self.position = np.zeros(topic.messages, dtype=np.int64)
+        self.explicit = False
+        """Whether it logs its own deliveries."""
+        self.delivered = np.zeros(0, dtype=np.int64)
+        """Messages in the order of its log, repeats included, and the rows where they stand."""
+        self.delivered_at = np.zeros(0, dtype=np.int64)
+        self.owed = np.zeros(topic.messages, dtype=bool)
+        """Messages that it is entitled to, and those that it owes even if nothing that it saw depends on them."""
+        self.owed_to_the_end = np.zeros(topic.messages, dtype=bool)
+        self.stable_owed = np.zeros(topic.messages, dtype=bool)
+        """Messages that it must report stable once it delivered them."""
+
+    def add(
+        self,
+        kind: FindingKind,
+        message: Ints,
+        cause: Ints | None = None,
+        at: Ints | None = None,
+        cause_at: Ints | None = None,
+        root: Bools | None = None,
+        reason: int = NO_REASON,
+        phantoms: tuple[Ints, Ints] | None = None,
+    ) -> None:
+        """Add violations; `phantoms` are the origins and numbers of dots that are not in the universe."""
+        size = message.size
+        if size == 0:
+            return
+        zero = np.zeros(size, dtype=np.int64)
+        self.result.violations.append(
+            Violations(
+                topic=self.topic.topic,
+                kind=CODE[kind],
+                reason=reason,
+                message=message,
+                cause=zero - 1 if cause is None else cause,
+                at=zero if at is None else at.astype(np.int64),
+                cause_at=zero if cause_at is None else cause_at.astype(np.int64),
+                root=np.ones(size, dtype=bool) if root is None else root,
+                origin=None if phantoms is None else phantoms[0].astype(np.int64),
+                counter=None if phantoms is None else phantoms[1].astype(np.int64),
+            )
+        )
+
+    def first_absent(self, absent: Bools, rows: Ints) -> tuple[Ints, Ints]:
+        """Of `rows`, return those with an absent message in their past, and for each the first such message."""
+        topic = self.topic
+        cause = np.full(rows.size, -1, dtype=np.int64)
+        gone = np.flatnonzero(absent)
+        origins, at = np.unique(topic.owner[gone], return_index=True)
+        for a, first in zip(origins[::-1].tolist(), gone[at][::-1].tolist(), strict=True):
+            cause[topic.past[a][rows] > first - topic.starts[a]] = first
+        found = cause >= 0
+        return rows[found], cause[found]
+
+    def foreign_past(self) -> Bools:
+        """Mark what a joiner delivered before it was a member, which may have been stable before it came."""
+        if self.member.joined_late:
+            return ~self.owed
+        return np.zeros(self.topic.messages, dtype=bool)
+
+    def after_join(self, rows: Ints, joiner: int, rank: int) -> Bools:
+        """Mark the messages that follow, or are, message `rank` of a joiner."""
+        topic = self.topic
+        own: Bools = (topic.owner[rows] == joiner) & (rows - topic.starts[joiner] + 1 >= rank)
+        follows: Bools = topic.past[joiner, rows] >= rank
+        return own | follows

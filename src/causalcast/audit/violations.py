@@ -1,0 +1,82 @@
+"""What a replay finds, as columns: kinds, reasons, and the result of one process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from causalcast.audit.metrics import Histogram
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from causalcast.audit.result import FindingKind
+
+    Ints = NDArray[np.int64]
+    Bools = NDArray[np.bool_]
+
+KINDS: Final[tuple[FindingKind, ...]] = (
+    "causal-order",
+    "fifo-order",
+    "missing-cause",
+    "undelivered",
+    "duplicate",
+    "not-broadcast",
+    "altered",
+    "stable-order",
+    "unstable",
+    "tag-mismatch",
+    "reused-identifier",
+    "absent-log",
+)
+CODE: Final = {kind: code for code, kind in enumerate(KINDS)}
+
+NO_REASON: Final = 0
+EARLY_DELIVERY: Final = 1
+TWICE_STABLE: Final = 2
+STABLE_UNDELIVERED: Final = 3
+STABLE_BEFORE_DELIVERY: Final = 4
+STABLE_OUT_OF_ORDER: Final = 5
+STABLE_SKIPPED: Final = 6
+CONCURRENT_AFTER_STABLE: Final = 7
+TAG_OVER: Final = 8
+TAG_UNDER: Final = 9
+TAG_UNKNOWN: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Violations:
+    """Violations of one kind in one topic, as columns of equal length.
+
+    `message` and `cause` are rows of the topic's clock (-1: none); a phantom has -1 and its `origin` (index
+    into the body's names) and `counter`. `at` and `cause_at` are rows of the process's log (0: none).
+    """
+
+    topic: str
+    kind: int
+    reason: int
+    message: Ints
+    cause: Ints
+    at: Ints
+    cause_at: Ints
+    root: Bools
+    origin: Ints | None = None
+    counter: Ints | None = None
+
+    def __len__(self) -> int:
+        return int(self.message.size)
+
+
+@dataclass(slots=True)
+class Replay:
+    """What the replay of one process found and measured."""
+
+    process: str
+    violations: list[Violations] = field(default_factory=list)
+    latency: Histogram = field(default_factory=Histogram)
+    stability_delay: Histogram = field(default_factory=Histogram)
+    excused: int = 0
+    """Messages of others that it never delivered and was not entitled to."""
+    unproven: int = 0
+    """Messages that it never delivered as far as its log shows, which has holes."""
