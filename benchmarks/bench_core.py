@@ -41,8 +41,8 @@ class QueuePort:
     def deliver(self, message: Message) -> None:
         self.queue.append(Delivered(message))
 
-    def stable(self, tag: Tag) -> None:
-        self.queue.append(Stable(tag))
+    def stable(self, tag: Tag, topic: str = "") -> None:
+        self.queue.append(Stable(tag, topic))
 
     def announce(self, event: Event) -> None:
         self.queue.append(event)

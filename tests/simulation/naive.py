@@ -48,8 +48,8 @@ class NaiveHost:
     def deliver(self, message: Message) -> None:
         self.events.append(Delivered(message))
 
-    def stable(self, tag: Tag) -> None:
-        self.events.append(StableEvent(tag))
+    def stable(self, tag: Tag, topic: str = "") -> None:
+        self.events.append(StableEvent(tag, topic))
 
     def announce(self, event: Any) -> None:
         self.events.append(event)

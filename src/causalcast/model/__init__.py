@@ -9,6 +9,7 @@ from causalcast.model.errors import (
     NotAMemberError,
     PayloadTooLargeError,
     ProtocolViolationError,
+    TopicError,
     UnknownStackError,
     UnsupportedByStackError,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "Stable",
     "Subscribed",
     "Tag",
+    "TopicError",
     "UnknownStackError",
     "Unsubscribed",
     "UnsupportedByStackError",

@@ -53,3 +53,7 @@ class UnknownStackError(CausalcastError, KeyError):
 
 class UnsupportedByStackError(CausalcastError, RuntimeError):
     """The stack cannot do what was asked of it; `causalcast stacks` says which can."""
+
+
+class TopicError(CausalcastError, ValueError):
+    """A topic that cannot be: its name, or one too many."""

@@ -29,6 +29,7 @@ class Stable(msgspec.Struct, frozen=True, gc=False):
     """The message of this tag is causally stable: whatever is delivered here from now on happened after it."""
 
     tag: Tag
+    topic: str = ""
 
 
 class MembershipChanged(msgspec.Struct, frozen=True, gc=False):

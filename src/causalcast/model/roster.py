@@ -22,11 +22,15 @@ def is_name(text: str) -> bool:
 
 
 class Roster:
-    """An immutable set of process names, sorted; `slot(name)` is a name's index. Equal names, equal rosters."""
+    """An immutable set of process names, sorted; `slot(name)` is a name's index.
 
-    __slots__ = ("_slots", "names")
+    Equal names in the same topic, equal rosters: tags of different topics have no order in common.
+    """
 
-    def __init__(self, names: Iterable[ProcessId]) -> None:
+    __slots__ = ("_slots", "names", "topic")
+
+    def __init__(self, names: Iterable[ProcessId], topic: str = "") -> None:
+        self.topic = topic
         given = list(names)
         for name in given:
             if not is_name(name) or any(ch.isspace() or ch in ",=/" for ch in name):
@@ -57,6 +61,10 @@ class Roster:
         self.slot(name)
         return tuple(other for other in self.names if other != name)
 
+    def of_topic(self, topic: str) -> Roster:
+        """The same members in a topic."""
+        return Roster(self.names, topic)
+
     def __contains__(self, name: object) -> bool:
         return name in self._slots
 
@@ -67,10 +75,10 @@ class Roster:
         return len(self.names)
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Roster) and self.names == other.names)
+        return self is other or (isinstance(other, Roster) and self.names == other.names and self.topic == other.topic)
 
     def __hash__(self) -> int:
-        return hash(self.names)
+        return hash((self.names, self.topic))
 
     def __repr__(self) -> str:
         return f"Roster({', '.join(self.names)})"

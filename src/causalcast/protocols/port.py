@@ -78,7 +78,7 @@ class Port(Protocol):
     def deliver(self, message: Message) -> None:
         """Queue a message of another member for the application."""
 
-    def stable(self, tag: Tag) -> None:
+    def stable(self, tag: Tag, topic: str = "") -> None:
         """Queue the news that a message is causally stable here."""
 
     def announce(self, event: Event) -> None:

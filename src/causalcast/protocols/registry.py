@@ -9,8 +9,13 @@ from causalcast.protocols.dissemination import Direct
 from causalcast.protocols.membership import StaticMembership
 from causalcast.protocols.ordering import CBCAST, TCB, Unordered
 from causalcast.protocols.stack import Stack
+from causalcast.protocols.topics import topical
 
 DEFAULT_STACK: Final = "tcb"
+
+TCB_TOPIC: Final = topical(TCB.wire_types)
+CBCAST_TOPIC: Final = topical(CBCAST.wire_types)
+UNORDERED_TOPIC: Final = topical(Unordered.wire_types)
 
 _STACKS: Final = (
     Stack(
@@ -19,7 +24,9 @@ _STACKS: Final = (
         membership=StaticMembership,
         dissemination=Direct,
         ordering=TCB,
-        wire_types=TCB.wire_types,
+        wire_types=(*TCB.wire_types, TCB_TOPIC),
+        topics=True,
+        topic_message=TCB_TOPIC,
         promises=frozenset({"P1", "P2", "P3", "P4", "P5", "P6"}),
         dynamic=False,
         fifo_links=False,
@@ -33,7 +40,9 @@ _STACKS: Final = (
         membership=StaticMembership,
         dissemination=Direct,
         ordering=CBCAST,
-        wire_types=CBCAST.wire_types,
+        wire_types=(*CBCAST.wire_types, CBCAST_TOPIC),
+        topics=True,
+        topic_message=CBCAST_TOPIC,
         promises=frozenset({"P1", "P2", "P3", "P4"}),
         dynamic=False,
         fifo_links=False,
@@ -47,7 +56,9 @@ _STACKS: Final = (
         membership=StaticMembership,
         dissemination=Direct,
         ordering=Unordered,
-        wire_types=Unordered.wire_types,
+        wire_types=(*Unordered.wire_types, UNORDERED_TOPIC),
+        topics=True,
+        topic_message=UNORDERED_TOPIC,
         promises=frozenset({"P1", "P2"}),
         dynamic=False,
         fifo_links=False,

@@ -9,6 +9,7 @@ import msgspec
 
 from causalcast.model import ProtocolViolationError, UnsupportedByStackError
 from causalcast.protocols.layers import BaseProcess
+from causalcast.protocols.topics import TOPIC_TIMER, Topics, topic_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,6 +56,10 @@ class Stack:
     """Whether it is made for session links rather than durable ones: see `port`."""
     topics: bool = False
     """Whether it carries topics."""
+    topic_message: type[WireMessage] | None = None
+    """Of a stack whose topics are groups of their own over the same links (see `topics`): what carries their messages;
+    it is one of `wire_types` too.
+    """
     recovers: bool = False
     """Whether its processes can be made again from what they wrote down: the ordering is `Recoverable`."""
 
@@ -63,6 +68,13 @@ class Stack:
 
         `roster` holds the members the group starts with; of a process that will join, itself alone.
         """
+        process = self.of_topic(port, roster)
+        if self.topic_message is not None:
+            process.carry(Topics(port, self, roster, self.topic_message))
+        return process
+
+    def of_topic(self, port: Port, roster: Roster) -> StackProcess:
+        """The process of a topic that is a group of its own; `port` stands before that of the whole process."""
         membership = self.membership(port, roster)
         dissemination = self.dissemination(port, membership)
         return StackProcess(membership, dissemination, self.ordering(port, membership, dissemination))
@@ -89,7 +101,7 @@ class Stack:
 class StackProcess(BaseProcess):
     """One process of a stack, as its host sees it; `Process` in `port` says what each call means."""
 
-    __slots__ = ("_receivers", "dissemination", "membership", "ordering")
+    __slots__ = ("_receivers", "_topics", "dissemination", "membership", "ordering")
 
     def __init__(self, membership: Membership, dissemination: Dissemination, ordering: Ordering) -> None:
         self.membership = membership
@@ -99,6 +111,12 @@ class StackProcess(BaseProcess):
         dissemination.upward = ordering.receive
         self._receivers = dict.fromkeys((*ordering.wire_types, *dissemination.wire_types), dissemination.receive)
         self._receivers.update(dict.fromkeys(membership.wire_types, membership.receive))
+        self._topics: Topics | None = None
+
+    def carry(self, topics: Topics) -> None:
+        """Let it have topics."""
+        self._topics = topics
+        self._receivers[topics.message] = topics.receive
 
     def start(self) -> None:
         self.membership.start()
@@ -107,15 +125,22 @@ class StackProcess(BaseProcess):
 
     def broadcast(self, payload: bytes, topic: str = "") -> Tag:
         if topic:
-            raise UnsupportedByStackError(f"this stack has no topics: publish to {topic!r} with one that has")
+            return self._the_topics(topic).of(topic).broadcast(payload)
         return self.ordering.broadcast(payload)
 
     def take(self, event: Event) -> None:
+        if self._topics:
+            topic = topic_of(event)
+            if topic:
+                self._topics.of(topic).take(event)
+                return
         self.ordering.take(event)
 
     def timer(self, timer: Timer) -> None:
         word = timer[0] if isinstance(timer, tuple) else timer
-        if word in self.membership.timers:
+        if word == TOPIC_TIMER and self._topics is not None:
+            self._topics.timer(timer)
+        elif word in self.membership.timers:
             self.membership.timer(timer)
         elif word in self.dissemination.timers:
             self.dissemination.timer(timer)
@@ -129,11 +154,13 @@ class StackProcess(BaseProcess):
         receive(sender, message)
 
     def pending(self, origin: ProcessId) -> int:
-        return self.ordering.pending(origin)
+        pending = self.ordering.pending(origin)
+        return pending + self._topics.pending(origin) if self._topics else pending
 
     @property
     def unstable(self) -> int:
-        return self.ordering.unstable
+        unstable = self.ordering.unstable
+        return unstable + self._topics.unstable if self._topics else unstable
 
     def join(self, contact: ProcessId) -> None:
         self.membership.join(contact)
@@ -146,6 +173,14 @@ class StackProcess(BaseProcess):
 
     def link_down(self, peer: ProcessId) -> None:
         self.membership.link_down(peer)
+
+    def subscribe(self, topic: str) -> None:
+        self._the_topics(topic).subscribe(topic)
+
+    def _the_topics(self, topic: str) -> Topics:
+        if self._topics is None:
+            raise UnsupportedByStackError(f"this stack has no topics, so there is no {topic!r}")
+        return self._topics
 
     def snapshot(self) -> bytes:
         if not hasattr(self.ordering, "snapshot"):

@@ -162,8 +162,8 @@ class Host:
     def deliver(self, message: Message) -> None:
         self.queue.append(Delivered(message))
 
-    def stable(self, tag: Tag) -> None:
-        self.queue.append(Stable(tag))
+    def stable(self, tag: Tag, topic: str = "") -> None:
+        self.queue.append(Stable(tag, topic))
 
     def announce(self, event: Event) -> None:
         self.queue.append(event)

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from causalcast.model import Roster
 from causalcast.simulation import world
-from causalcast.simulation.faults import Crash, Cut, Flap, Partition, Pause, check_faults
+from causalcast.simulation.faults import Crash, Cut, Flap, Join, Leave, Partition, Pause, Suspicion, check_faults
 from causalcast.simulation.host import SimulatedHost
 
 if TYPE_CHECKING:
@@ -36,25 +38,68 @@ class Copy(NamedTuple):
 
 
 class DisturbedHost(SimulatedHost):
-    """A host that can crash and pause, and writes its steps down."""
+    """A host that comes late, crashes, recovers, pauses or leaves, and writes its steps down."""
 
-    __slots__ = ("_pauses", "_waiting", "crashed", "journal")
+    __slots__ = ("_left", "_pauses", "_retiring", "_snapshot", "_waiting", "absent", "journal")
 
     journal: Journal
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.crashed = False
+        self.absent = False
+        """Not there yet, or no more."""
+        self._left: Callable[[ProcessId], None] = _unheard
+        self._retiring = False
+        self._snapshot: bytes | None = None
+        """What it has written down, while it is down and will recover."""
         self._pauses = 0
         self._waiting: list[tuple[Call, Any, Any]] = []
         """What came due while it was paused."""
 
     def crash(self) -> None:
         """Stop for ever."""
-        self.crashed = True
+        self.stop()
+        self.journal.write(world.Crash(self.name))
+
+    def stop(self) -> None:
+        """No more of it."""
+        self.absent = True
         self._waiting.clear()
         self.queue.clear()
-        self.journal.write(world.Crash(self.name))
+
+    def go_down(self) -> None:
+        """Crash, to recover: all is forgotten but what is written down, and the untaken events that go with it."""
+        self._snapshot = self.process.snapshot()
+        self._timers.clear()
+        self._pauses += 1
+
+    @property
+    def down(self) -> bool:
+        """Whether it has crashed and will recover."""
+        return self._snapshot is not None
+
+    def recover(self) -> None:
+        """Take up from what was written down."""
+        assert self._snapshot is not None
+        simulator = self._simulator
+        snapshot, self._snapshot = self._snapshot, None
+        self.journal.write(world.Restart(self.name))
+        self.process = simulator.stack.recover(self, simulator.members, snapshot)
+        self.resume(None, None)
+
+    def retire_to(self, left: Callable[[ProcessId], None]) -> None:
+        """`left` is called once this process has left and its application has taken all."""
+        self._left = left
+
+    def retire(self) -> None:
+        self._retiring = True
+        if not self.queue:
+            self._left(self.name)
+
+    def drain(self) -> None:
+        super().drain()
+        if self._retiring and not self.queue and not self.absent:
+            self._left(self.name)
 
     def pause(self, _: None, __: None) -> None:
         """Stand still until as many `resume`s as there were pauses."""
@@ -71,9 +116,9 @@ class DisturbedHost(SimulatedHost):
 
     def _can(self, call: Call, first: Any = None, second: Any = None) -> bool:
         """Whether this host runs; if it is paused, `call` is kept for later."""
-        if self._pauses and not self.crashed:
+        if self._pauses and not self.absent:
             self._waiting.append((call, first, second))
-        return not (self._pauses or self.crashed)
+        return not (self._pauses or self.absent)
 
     def arrive(self, copy: Copy, _: None) -> None:
         """A message arrives."""
@@ -94,14 +139,47 @@ class DisturbedHost(SimulatedHost):
     def take_late(self, _: None, __: None) -> None:
         if self._can(self.take_late):
             super().take_late(None, None)
+            if self._retiring and not self.queue and not self.absent:
+                self._left(self.name)
+
+    def join(self, contact: ProcessId | None, _: None = None) -> None:
+        if contact is not None:
+            self.journal.write(world.Join(self.name, contact))
+        super().join(contact)
+
+    def leave(self) -> None:
+        """Ask the process to leave."""
+        self.journal.write(world.Leave(self.name))
+        self.process.leave()
+
+    def suspect(self, peer: ProcessId) -> None:
+        """Tell the process that `peer` seems to have crashed."""
+        self.journal.write(world.Suspect(self.name, peer))
+        self.process.suspect(peer)
+
+    def hear_end(self, peer: ProcessId, _: None) -> None:
+        if self._can(self.hear_end, peer):
+            super().hear_end(peer, None)
+
+    def subscribe(self, topic: str) -> None:
+        self.journal.write(world.Subscribe(self.name, topic))
+        super().subscribe(topic)
+
+    def unsubscribe(self, topic: str) -> None:
+        self.journal.write(world.Unsubscribe(self.name, topic))
+        super().unsubscribe(topic)
 
     def take(self) -> None:
         self.journal.write(world.Take(self.name))
         super().take()
 
-    def broadcast(self, payload: bytes) -> Tag:
-        self.journal.write(world.Broadcast(self.name, payload))
-        return super().broadcast(payload)
+    def broadcast(self, payload: bytes, topic: str = "") -> Tag:
+        self.journal.write(world.Broadcast(self.name, payload, topic))
+        return super().broadcast(payload, topic)
+
+
+def _unheard(_: ProcessId) -> None:
+    """Nobody wants to know."""
 
 
 class Journal:
@@ -153,15 +231,18 @@ class Disturbances:
     def __init__(
         self, simulator: Simulator, faults: Sequence[Fault], record: Callable[[world.Step], None] | None
     ) -> None:
-        check_faults(faults, simulator.roster, simulator.stack)
+        check_faults(faults, simulator.members, simulator.roster, simulator.stack)
         self._simulator = simulator
         self._faults = faults
         self._random = random.Random(f"{simulator.seed}=loss")
+        self._contacts = random.Random(f"{simulator.seed}=contacts of joins")
         self._journal = Journal(record)
         self._numbers = 0
         self._hosts: dict[ProcessId, DisturbedHost] = {}
         self._blocks: list[Block] = []
         """Of the faults that are on."""
+        self._expired: list[Block] = []
+        """Those of them that have lasted so long that session links have ended."""
         self._held: dict[tuple[ProcessId, ProcessId], list[Copy]] = {}
         self._awaited: dict[tuple[ProcessId, ProcessId], deque[int]] = {}
         """Of FIFO links, the numbers of copies that have not come through, in order."""
@@ -171,14 +252,27 @@ class Disturbances:
     def add(self, host: DisturbedHost) -> None:
         """One more host of the run."""
         host.journal = self._journal
+        host.retire_to(self._leave_at_last)
+        host.absent = host.name not in self._simulator.members
+        if host.absent and self._simulator.sessions is not None:
+            self._simulator.sessions.absent([host.name])
         self._hosts[host.name] = host
 
     def schedule(self) -> None:
         """Put the faults into the time queue."""
         for fault in self._faults:
             match fault:
-                case Crash(process, at_ns):
+                case Crash(process, at_ns, None):
                     self._at(at_ns, self._crash, process)
+                case Crash(process, at_ns, int(after_ns)):
+                    self._at(at_ns, self._go_down, process)
+                    self._at(at_ns + after_ns, self._recover, process)
+                case Join():
+                    self._at(fault.at_ns, self._join, fault)
+                case Leave(process, at_ns):
+                    self._at(at_ns, self._leave, process)
+                case Suspicion():
+                    self._at(fault.at_ns, self._suspect, fault)
                 case Pause(process, at_ns, for_ns):
                     self._at(at_ns, self._hosts[process].pause)
                     self._at(at_ns + for_ns, self._hosts[process].resume)
@@ -197,6 +291,9 @@ class Disturbances:
     def _block(self, block: Block, at_ns: int, for_ns: int) -> None:
         self._at(at_ns, self._break, block)
         self._at(at_ns + for_ns, self._heal, block)
+        timeout_ns = self._simulator.network.session_timeout_ns
+        if self._simulator.sessions is not None and for_ns > timeout_ns:
+            self._at(at_ns + timeout_ns, self._expire, block)
 
     def send(
         self, sender: ProcessId, destinations: Sequence[ProcessId], times: Sequence[int], message: WireMessage
@@ -208,7 +305,7 @@ class Disturbances:
             lost = network.loss > 0 and self._random.random() < network.loss
             repeated = network.duplication > 0 and self._random.random() < network.duplication
             duplicate = self._copy(sender, receiver, message) if repeated else None
-            if not self._hosts[receiver].crashed:
+            if not self._hosts[receiver].absent:
                 self._journal.sent(copy, duplicate)
             if lost:
                 self._simulator.counters.lost += 1
@@ -250,17 +347,37 @@ class Disturbances:
         return any(block(sender, receiver) for block in self._blocks)
 
     def _hold(self, copy: Copy) -> None:
-        if self._hosts[copy.sender].crashed:
-            self._simulator.counters.lost += 1
+        expired = self._expired and any(block(copy.sender, copy.receiver) for block in self._expired)
+        if self._hosts[copy.sender].absent or expired:
+            self._lose(copy)
             return
         self._simulator.counters.held += 1
         self._held.setdefault((copy.sender, copy.receiver), []).append(copy)
 
+    def _lose(self, copy: Copy) -> None:
+        self._simulator.counters.lost += 1
+        awaited = self._awaited.get((copy.sender, copy.receiver))
+        if awaited is not None and not self._hosts[copy.sender].absent:
+            awaited.remove(copy.number)
+
     def _break(self, block: Block, _: None) -> None:
         self._blocks.append(block)
 
+    def _expire(self, block: Block, _: None) -> None:
+        """Session links that this block keeps down have timed out: they end, with what they held."""
+        sessions = self._simulator.sessions
+        assert sessions is not None
+        self._expired.append(block)
+        for link in [link for link in self._held if block(*link)]:
+            for copy in self._held.pop(link):
+                self._lose(copy)
+        sessions.block(self._expired)
+        sessions.broken(block)
+
     def _heal(self, block: Block, _: None) -> None:
         self._blocks.remove(block)
+        if block in self._expired:
+            self._expired.remove(block)
         held, self._held = self._held, {}
         for link, copies in held.items():
             if self._stops(*link):
@@ -271,12 +388,60 @@ class Disturbances:
 
     def _crash(self, name: ProcessId, _: None) -> None:
         host = self._hosts[name]
-        if host.crashed:
+        if host.absent:
             return
         host.crash()
-        self._simulator.log_crash(host)
+        self._simulator.log(host, "crash")
+        self._end(name)
         for link in [link for link in self._held if link[0] == name]:
             self._simulator.counters.lost += len(self._held.pop(link))
+
+    def _go_down(self, name: ProcessId, _: None) -> None:
+        host = self._hosts[name]
+        if not host.absent and not host.down:
+            host.go_down()
+            self._simulator.log(host, "crash")
+
+    def _recover(self, name: ProcessId, _: None) -> None:
+        host = self._hosts[name]
+        if not host.absent and host.down:
+            self._simulator.log(host, "recover")
+            host.recover()
+
+    def _join(self, join: Join, _: None) -> None:
+        simulator = self._simulator
+        host = self._hosts[join.process]
+        contact = join.contact
+        if contact is None:
+            present = [name for name, other in self._hosts.items() if not other.absent]
+            if not present:
+                return
+            contact = present[int(self._contacts.random() * len(present))]
+        host.absent = False
+        roster = simulator.members if simulator.sessions is not None else Roster([host.name])
+        host.process = simulator.stack.process(host, roster)
+        if simulator.sessions is not None:
+            simulator.sessions.arrived(host.name)
+        host.join(contact)
+
+    def _leave(self, name: ProcessId, _: None) -> None:
+        if not self._hosts[name].absent:
+            self._hosts[name].run(self._hosts[name].leave, None)
+
+    def _leave_at_last(self, name: ProcessId) -> None:
+        self._hosts[name].stop()
+        self._end(name)
+
+    def _suspect(self, suspicion: Suspicion, _: None) -> None:
+        host = self._hosts[suspicion.by]
+        if self._simulator.sessions is not None:
+            host.hear_end(suspicion.of, None)
+        elif not host.absent:
+            host.run(partial(host.suspect, suspicion.of), None)
+
+    def _end(self, name: ProcessId) -> None:
+        if self._simulator.sessions is not None:
+            self._simulator.sessions.ended(name)
 
 
 def _between(groups: Sequence[Sequence[ProcessId]]) -> Block:

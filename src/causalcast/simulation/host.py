@@ -6,7 +6,7 @@ import random
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
-from causalcast.model import Delivered, Event, Message, ProcessId, Roster, Stable, Tag
+from causalcast.model import Delivered, Event, MembershipChanged, Message, ProcessId, Roster, Stable, Tag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ class Application(Protocol):
     """What runs at each process: it may broadcast whenever it is called, and schedule calls to itself."""
 
     def start(self, host: SimulatedHost) -> None:
-        """Called once, at time 0."""
+        """Called once: at time 0, or when its process has become a member."""
 
     def receive(self, host: SimulatedHost, event: Event) -> None:
         """An event, after the process has been told that it is taken."""
@@ -73,10 +73,10 @@ class SimulatedHost:
             self._simulator.ready.append(self)
         self.queue.append(Delivered(message))
 
-    def stable(self, tag: Tag) -> None:
+    def stable(self, tag: Tag, topic: str = "") -> None:
         if not self.queue:
             self._simulator.ready.append(self)
-        self.queue.append(Stable(tag))
+        self.queue.append(Stable(tag, topic))
 
     def announce(self, event: Event) -> None:
         if not self.queue:
@@ -84,13 +84,15 @@ class SimulatedHost:
         self.queue.append(event)
 
     def connect(self, peer: ProcessId) -> None:
-        """Links are durable here, and stand already."""
+        if self._simulator.sessions is not None:
+            self._simulator.sessions.connect(self.name, peer)
 
     def disconnect(self, peer: ProcessId) -> None:
-        """Links are durable here, and stay."""
+        if self._simulator.sessions is not None:
+            self._simulator.sessions.disconnect(self.name, peer)
 
     def retire(self) -> None:
-        """Members are fixed here."""
+        """Only runs in which something happens to hosts have members that leave."""
 
     def set_timer(self, delay_ns: int, timer: Timer) -> None:
         due = self._simulator.time_after(delay_ns)
@@ -104,15 +106,28 @@ class SimulatedHost:
 
     @property
     def roster(self) -> Roster:
-        """All processes of the run."""
+        """All processes that ever are part of the run."""
         return self._simulator.roster
 
-    def broadcast(self, payload: bytes) -> Tag:
+    @property
+    def now(self) -> int:
+        """The present, in nanoseconds."""
+        return self._simulator.queue.now
+
+    def broadcast(self, payload: bytes, topic: str = "") -> Tag:
         """Broadcast now; returns the tag."""
         self._simulator.wire_bytes = 0
-        tag = self.process.broadcast(payload)
-        self._simulator.log_broadcast(self, tag, payload)
+        tag = self.process.broadcast(payload, topic)
+        self._simulator.log_broadcast(self, tag, payload, topic)
         return tag
+
+    def subscribe(self, topic: str) -> None:
+        """Ask for a topic."""
+        self.process.subscribe(topic)
+
+    def unsubscribe(self, topic: str) -> None:
+        """Ask for no more of a topic."""
+        self.process.unsubscribe(topic)
 
     def call_after(self, delay_ns: int, call: Callable[[], None]) -> None:
         """Run `call` after `delay_ns` of virtual time."""
@@ -124,6 +139,20 @@ class SimulatedHost:
         """Start the process, then its application."""
         self.process.start()
         self._application.start(self)
+
+    def join(self, contact: ProcessId | None, _: None = None) -> None:
+        """Start the process, which becomes a member through `contact`; without one it is the first."""
+        self.process.start()
+        if contact is None:
+            self._application.start(self)
+        else:
+            self.process.join(contact)
+
+    def hear_end(self, peer: ProcessId, _: None) -> None:
+        """The session link to `peer` is down."""
+        assert self._simulator.sessions is not None
+        if self._simulator.sessions.heard(self.name, peer):
+            self.process.link_down(peer)
 
     def run(self, call: Callable[[], None], _: None) -> None:
         """A call of the application is due."""
@@ -163,4 +192,6 @@ class SimulatedHost:
         event = self.queue.popleft()
         self.process.take(event)
         self._simulator.log_event(self, event)
+        if isinstance(event, MembershipChanged) and self.name in event.joined:
+            self._application.start(self)
         self._application.receive(self, event)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 import msgspec
 
 from causalcast.model import Roster, Stable
+from causalcast.protocols import Stack, WireMessage
 from causalcast.simulation.properties import Account, Violation, grown, left_over
 from causalcast.simulation.world import (
     Broadcast,
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from causalcast.model import ProcessId
-    from causalcast.protocols import Process, Stack, WireMessage
+    from causalcast.protocols import Process
     from causalcast.simulation.properties import TableSizes
 
 Post: TypeAlias = tuple[int, int, int]
@@ -132,7 +133,9 @@ class _Edge(NamedTuple):
 
 _BY_NAME: Final[dict[type, Callable[[Any], tuple[Callable[[str], str], tuple[str]]]]] = {
     WorldPort: lambda port: (str, (port.name,)),
-    Roster: lambda roster: (str, (" ".join(roster.names),)),
+    Roster: lambda roster: (str, (" ".join((roster.topic, *roster.names)),)),
+    Stack: lambda stack: (str, (stack.name,)),
+    type(WireMessage): lambda kind: (str, (kind.__qualname__,)),
 }
 """What the digest of a state holds instead of what belongs to its host or never changes."""
 

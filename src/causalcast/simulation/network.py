@@ -72,14 +72,16 @@ class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The probability that a copy arrives twice."""
     tick_ns: int = NS_PER_US
     """All events happen at multiples of this. The coarser, the more of them share a place in the time queue."""
+    session_timeout_ns: int = 1_000 * NS_PER_MS
+    """A session link that a fault keeps down for so long ends, with what was on it."""
 
     def __post_init__(self) -> None:
         for name, probability in (("loss", self.loss), ("duplication", self.duplication)):
             if not 0 <= probability <= 1:
                 raise InvalidModelError(f"a {name} of {probability:g} is no probability")
-        for name, time in (("processing_ns", self.processing_ns), ("transmission_ns", self.transmission_ns)):
-            if time < 0:
-                raise InvalidModelError(f"a {name} of {time} is negative")
+        for name in ("processing_ns", "transmission_ns", "session_timeout_ns"):
+            if getattr(self, name) < 0:
+                raise InvalidModelError(f"a {name} of {getattr(self, name)} is negative")
         if self.tick_ns < 1:
             raise InvalidModelError(f"a tick of {self.tick_ns} ns is not positive")
         if self.bits_per_second is not None and self.bits_per_second < 1:

@@ -7,19 +7,32 @@ message is one object, shared by all who receive it.
 from __future__ import annotations
 
 import gc
+import random
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
-from causalcast.model import Delivered, Event, ProcessId, Roster, Stable, Tag
+from causalcast.model import (
+    Delivered,
+    Event,
+    MembershipChanged,
+    ProcessId,
+    Roster,
+    Stable,
+    Subscribed,
+    Tag,
+    Unsubscribed,
+)
 from causalcast.protocols.wire import FRAME_HEADER_BYTES
 from causalcast.simulation.disturbance import Disturbances, DisturbedHost
+from causalcast.simulation.faults import plan_faults
 from causalcast.simulation.host import SimulatedHost
 from causalcast.simulation.links import Links
 from causalcast.simulation.network import Network
 from causalcast.simulation.queue import CALL_PLACES, TimeQueue
+from causalcast.simulation.sessions import Sessions
 from causalcast.trace.schema import TraceEvent
 
 if TYPE_CHECKING:
@@ -31,6 +44,9 @@ if TYPE_CHECKING:
     from causalcast.simulation.models import Delay
     from causalcast.simulation.world import Step
     from causalcast.trace.writer import TraceSink
+
+ARRIVAL_NS: Final = 1_000_000
+"""How long after each other the members of the start join, where links are sessions."""
 
 PROGRESS_EVENTS = 100_000
 """About so many events happen between two reports of progress."""
@@ -66,6 +82,8 @@ class Counters:
     broadcasts: int = 0
     deliveries: int = 0
     stables: int = 0
+    joins: int = 0
+    leaves: int = 0
     sends: int = 0
     """Messages sent, one for each destination."""
     held: int = 0
@@ -95,7 +113,11 @@ class Simulator:
         record: Callable[[Step], None] | None = None,
     ) -> None:
         self.stack = stack
-        self.roster = Roster(names)
+        self.members = Roster(names)
+        """Those of the start."""
+        faults, joiners = plan_faults(faults, self.members, seed)
+        self.roster = Roster((*names, *joiners)) if joiners else self.members
+        """All who are ever part of the run."""
         self.seed = seed
         self.network = network or Network()
         self.thinking = thinking
@@ -112,7 +134,8 @@ class Simulator:
         self._encode = msgspec.msgpack.Encoder().encode
         self._disturbances: Disturbances | None = None
         self.hosts: dict[ProcessId, SimulatedHost] = {}
-        applications = ((name, workload.application(name, self.roster, seed)) for name in self.roster)
+        self.sessions = Sessions(self) if stack.session_links else None
+        applications = ((name, workload.application(name, self.members, seed)) for name in self.roster)
         if faults or record or self.network.loss or self.network.duplication:
             self._disturbances = Disturbances(self, faults, record)
             for name, application in applications:
@@ -121,18 +144,21 @@ class Simulator:
                 self.hosts[name] = disturbed
         else:
             self.hosts.update((name, SimulatedHost(name, self, application)) for name, application in applications)
-        for host in self.hosts.values():
-            host.process = stack.process(host, self.roster)
+        for name in self.members:
+            self.hosts[name].process = stack.process(self.hosts[name], self.members)
         self._arrivals: dict[ProcessId, Callable[[ProcessId, WireMessage], None]] = {}
 
     def run(self, *, until_ns: int | None = None, progress: Callable[[Simulator], None] | None = None) -> Counters:
         """Run until nothing is left to happen, or `until_ns`; `progress` is called now and then. Once a simulator."""
         if self._disturbances is not None:
             self._disturbances.schedule()
-        self._arrivals.update((name, host.process.receive) for name, host in self.hosts.items())
-        for host in self.hosts.values():
-            host.start()
-            self.drain()
+        self._arrivals.update((name, self.hosts[name].process.receive) for name in self.members)
+        if self.sessions is None:
+            for name in self.members:
+                self.hosts[name].start()
+                self.drain()
+        else:
+            self._join_in_turn()
         ready = self.ready
         counters = self.counters
         report_at = PROGRESS_EVENTS
@@ -148,6 +174,13 @@ class Simulator:
                     report_at = counters.events + PROGRESS_EVENTS
                     progress(self)
         return counters
+
+    def _join_in_turn(self) -> None:
+        """Members who know each other by session links come one by one, each through any of those before it."""
+        source = random.Random(f"{self.seed}=contacts")
+        for place, name in enumerate(self.members):
+            contact = self.members.names[int(source.random() * place)] if place else None
+            self.queue.push(place * ARRIVAL_NS, self.hosts[name].join, contact)
 
     def drain(self) -> None:
         """Hand what was just queued to its application."""
@@ -170,51 +203,52 @@ class Simulator:
         else:
             self._disturbances.send(sender, destinations, times, message)
 
-    def log_broadcast(self, host: SimulatedHost, tag: Tag, payload: bytes) -> None:
+    def log_broadcast(self, host: SimulatedHost, tag: Tag, payload: bytes, topic: str) -> None:
         """Count and trace a broadcast."""
         self.counters.broadcasts += 1
         if self._trace is not None:
-            host.sequence += 1
-            self._trace.write(
-                TraceEvent(
-                    process=host.name,
-                    seq=host.sequence,
-                    event="broadcast",
-                    origin=tag.origin,
-                    counter=tag.counter,
-                    time_ns=self.queue.now,
-                    payload_bytes=len(payload),
-                    overhead_bytes=max(self.wire_bytes - len(payload), 0),
-                    context=tag.context if self._tags_promised else None,
-                )
+            self.log(
+                host,
+                "broadcast",
+                origin=tag.origin,
+                counter=tag.counter,
+                topic=topic or None,
+                payload_bytes=len(payload),
+                overhead_bytes=max(self.wire_bytes - len(payload), 0),
+                context=tag.context if self._tags_promised else None,
             )
 
     def log_event(self, host: SimulatedHost, event: Event) -> None:
         """Count and trace what an application took."""
-        if isinstance(event, Delivered):
-            self.counters.deliveries += 1
-            tag, kind, size = event.message.tag, "deliver", len(event.message.payload)
-        elif isinstance(event, Stable):
-            self.counters.stables += 1
-            tag, kind, size = event.tag, "stable", None
-        else:
-            return
+        match event:
+            case Delivered(message):
+                self.counters.deliveries += 1
+                if self._trace is not None:
+                    tag, size = message.tag, len(message.payload)
+                    topic = message.topic or None
+                    self.log(host, "deliver", origin=tag.origin, counter=tag.counter, topic=topic, payload_bytes=size)
+            case Stable(tag, topic):
+                self.counters.stables += 1
+                if self._trace is not None:
+                    self.log(host, "stable", origin=tag.origin, counter=tag.counter, topic=topic or None)
+            case MembershipChanged(joined, left, evicted):
+                if host.name in joined:
+                    self.counters.joins += 1
+                    self.log(host, "join")
+                if host.name in left:
+                    self.counters.leaves += 1
+                    self.log(host, "leave")
+                for peer in evicted:
+                    self.log(host, "evict", peer=peer)
+            case Subscribed(topic):
+                self.log(host, "subscribe", topic=topic)
+            case Unsubscribed(topic):
+                self.log(host, "unsubscribe", topic=topic)
+
+    def log(self, host: SimulatedHost, event: str, **fields: Any) -> None:
+        """Trace an event of a process, if there is a trace."""
         if self._trace is not None:
             host.sequence += 1
             self._trace.write(
-                TraceEvent(
-                    process=host.name,
-                    seq=host.sequence,
-                    event=kind,
-                    origin=tag.origin,
-                    counter=tag.counter,
-                    time_ns=self.queue.now,
-                    payload_bytes=size,
-                )
+                TraceEvent(process=host.name, seq=host.sequence, event=event, time_ns=self.queue.now, **fields)
             )
-
-    def log_crash(self, host: SimulatedHost) -> None:
-        """Trace the end of a process."""
-        if self._trace is not None:
-            host.sequence += 1
-            self._trace.write(TraceEvent(process=host.name, seq=host.sequence, event="crash", time_ns=self.queue.now))

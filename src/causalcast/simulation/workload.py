@@ -10,6 +10,7 @@ import msgspec
 from causalcast.model import Delivered
 from causalcast.simulation.models import NS_PER_MS, Delay, InvalidModelError, Uniform
 from causalcast.simulation.portable import choose
+from causalcast.simulation.publisher import Publisher
 
 if TYPE_CHECKING:
     from causalcast.model import Event, ProcessId, Roster
@@ -30,15 +31,17 @@ class Broadcasts(_Workload, frozen=True, tag="broadcasts"):
     interval: Delay = Uniform(5 * NS_PER_MS, 15 * NS_PER_MS)
     payload_bytes: int = 64
     senders: int | None = None
-    """The first so many of the roster; `None`: all of it."""
+    """The first so many of the members of the start; `None`: everyone, those who join later too."""
+    begin_ns: int = 0
+    """Nobody sends before this time, and those who join later not before they are members."""
 
     def __post_init__(self) -> None:
-        for name in ("messages", "payload_bytes", "senders"):
+        for name in ("messages", "payload_bytes", "senders", "begin_ns"):
             if (getattr(self, name) or 0) < 0:
                 raise InvalidModelError(f"a workload with {name} of {getattr(self, name)} cannot be")
 
     def application(self, name: ProcessId, roster: Roster, seed: int) -> Application:
-        if not self.messages or (self.senders is not None and roster.slot(name) >= self.senders):
+        if not self.messages or (self.senders is not None and name not in roster.names[: self.senders]):
             return _Reader()
         return _Sender(self, random.Random(f"{seed}=workload/{name}"))
 
@@ -59,11 +62,52 @@ class Replies(_Workload, frozen=True, tag="replies"):
             raise InvalidModelError(f"replies to {self.first} messages of {self.payload_bytes} bytes cannot be")
 
     def application(self, name: ProcessId, roster: Roster, seed: int) -> Application:
+        if name not in roster:
+            return _Reader()
         first = choose(random.Random(f"{seed}=first"), roster.names, min(self.first, len(roster)))
         return _Replier(self, frozenset(first), random.Random(f"{seed}=workload/{name}"))
 
 
-AnyWorkload: TypeAlias = Broadcasts | Replies
+class Publications(_Workload, frozen=True, tag="publications"):
+    """Each process subscribes to some of `topics`, and publishes to topics drawn with Zipf's weights.
+
+    The topic of rank k, called `t0`, `t1`, ... in order of rank, has the weight (k + 1) ** -exponent: 0 makes all
+    equally likely, 0.825 is what document 002, section 5.6.5, takes from Twitter. `subscribers` processes, chosen by
+    the seed, subscribe to each topic at the start; `None`: everyone. With `session` they come and go at constant
+    number: when a draw of it is over the subscriber unsubscribes, and another process subscribes in its place (section
+    5.6.6). Publishers need not be subscribers; `subscribers_only` has them publish only to topics whose subscription
+    is complete.
+    """
+
+    topics: int
+    messages: int
+    interval: Delay = Uniform(5 * NS_PER_MS, 15 * NS_PER_MS)
+    exponent: float = 0.0
+    subscribers: int | None = None
+    publishers: int | None = None
+    """The first so many of the members of the start publish; `None`: everyone."""
+    subscribers_only: bool = False
+    session: Delay | None = None
+    payload_bytes: int = 64
+    begin_ns: int = 0
+    """Nobody publishes, and no subscriber goes, before this time."""
+    until_ns: int | None = None
+    """Subscribers come and go until then; must be given with `session`."""
+
+    def __post_init__(self) -> None:
+        for name in ("messages", "payload_bytes", "subscribers", "publishers", "begin_ns", "exponent"):
+            if (getattr(self, name) or 0) < 0:
+                raise InvalidModelError(f"publications with {name} of {getattr(self, name)} cannot be")
+        if self.topics < 1:
+            raise InvalidModelError(f"publications need a topic, not {self.topics}")
+        if (self.session is None) != (self.until_ns is None):
+            raise InvalidModelError("publications have both a `session` and an `until_ns`, or neither")
+
+    def application(self, name: ProcessId, roster: Roster, seed: int) -> Application:
+        return Publisher(self, name, roster, seed)
+
+
+AnyWorkload: TypeAlias = Broadcasts | Replies | Publications
 
 
 class _Reader:
@@ -85,11 +129,11 @@ class _Sender(_Reader):
         self._random = source
 
     def start(self, host: SimulatedHost) -> None:
-        self._schedule(host)
+        self._schedule(host, max(self._workload.begin_ns - host.now, 0))
 
-    def _schedule(self, host: SimulatedHost) -> None:
+    def _schedule(self, host: SimulatedHost, wait_ns: int = 0) -> None:
         if self._left:
-            host.call_after(self._workload.interval.draw(self._random), lambda: self._broadcast(host))
+            host.call_after(wait_ns + self._workload.interval.draw(self._random), lambda: self._broadcast(host))
 
     def _broadcast(self, host: SimulatedHost) -> None:
         self._left -= 1
