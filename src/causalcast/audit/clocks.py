@@ -15,6 +15,7 @@ import numpy as np
 from causalcast.audit.closure import close
 from causalcast.audit.events import JOIN, NO_VALUE, SUBSCRIBE
 from causalcast.audit.members import Member, find_members
+from causalcast.audit.timeline import Grid
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -137,6 +138,7 @@ class Clock:
     topics: dict[str, TopicClock]
     members: dict[str, Member]
     subscriptions: bool
+    grid: Grid
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +171,7 @@ def build_clock(logs: Sequence[LogIndex], crashed: Collection[str] = (), doubtfu
         topics[topic] = clock
         findings.extend(found)
     absent = tuple(sorted({f.process for f in findings if f.process is not None and f.process not in members}))
-    return Known(Clock(topics, members, subscriptions), findings, absent)
+    return Known(Clock(topics, members, subscriptions, Grid.over(logs)), findings, absent)
 
 
 def _log_findings(log: LogIndex) -> Iterator[LogFinding]:

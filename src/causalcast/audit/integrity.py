@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from causalcast.audit.events import NO_VALUE
+from causalcast.audit.metrics import logarithm
 from causalcast.audit.violations import EARLY_DELIVERY
 
 if TYPE_CHECKING:
@@ -101,4 +102,7 @@ def _measure_latency(view: View, log: TopicBody, rows: Ints, known: Bools, again
     use = (time != NO_VALUE) & (sent != NO_VALUE) & ~again
     if view.own >= 0:
         use &= view.topic.owner[rows] != view.own
-    view.result.latency.add(time[use] - sent[use])
+    took = time[use] - sent[use]
+    bins = logarithm(took)
+    view.result.latency.add(took, bins)
+    view.result.timeline.add_deliveries(view.clock.grid, sent[use], time[use], bins)

@@ -20,11 +20,14 @@ from causalcast.audit.events import (
     NO_VALUE,
     STABLE,
 )
+from causalcast.audit.links import NO_TRAFFIC, count_links, span_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
+
+    from causalcast.audit.links import Links, Traffic
 
     Ints = NDArray[np.int64]
 
@@ -65,6 +68,7 @@ class Mark:
     event: int
     topic: str | None
     peer: str | None
+    time: int = NO_VALUE
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +118,9 @@ class LogIndex:
     conflicts: tuple[int, ...]
     marks: tuple[Mark, ...]
     topics: dict[str, TopicIndex] = field(default_factory=dict)
+    span: tuple[int, int] | None = None
+    """First and last time in the log; see `links.span_of`."""
+    traffic: Traffic = NO_TRAFFIC
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +150,8 @@ class LogBody:
     process: str
     names: tuple[str, ...]
     topics: dict[str, TopicBody] = field(default_factory=dict)
+    links: Links | None = None
+    """`None` where the log has no sends and no receptions."""
 
 
 def digest(process: str, rows: LogColumns) -> tuple[LogIndex, LogBody]:
@@ -163,6 +172,7 @@ def digest(process: str, rows: LogColumns) -> tuple[LogIndex, LogBody]:
         part = messages[rows.topic[messages] == topic]
         topics_i[name], topics_b[name] = _digest_topic(own, rows, part)
     names = tuple(rows.names)
+    traffic, links = count_links(own, rows, keep)
     index = LogIndex(
         process=process,
         names=names,
@@ -173,8 +183,10 @@ def digest(process: str, rows: LogColumns) -> tuple[LogIndex, LogBody]:
         conflicts=conflicts,
         marks=marks,
         topics=topics_i,
+        span=span_of(rows.time),
+        traffic=traffic,
     )
-    return index, LogBody(process, names, topics_b)
+    return index, LogBody(process, names, topics_b, links)
 
 
 def _distinct(values: Ints) -> list[int]:
@@ -228,6 +240,7 @@ def _marks(rows: LogColumns, keep: Ints) -> tuple[Mark, ...]:
             event=int(rows.event[i]),
             topic=rows.names[rows.topic[i]] if rows.topic[i] >= 0 else None,
             peer=rows.peers.get(int(i)),
+            time=int(rows.time[i]),
         )
         for i in members
     )

@@ -19,6 +19,21 @@ _WIDTH: Final = 1e-3
 """Relative width of a bin, and so the largest relative error of a quantile."""
 
 
+def logarithm(values: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Return the bin of each value: bins of constant relative width, those of negative values below zero."""
+    scale = np.log1p(np.abs(values).astype(np.float64))
+    scale /= np.log1p(_WIDTH)
+    keys: NDArray[np.int32] = np.rint(scale).astype(np.int32)
+    keys[values < 0] *= -1
+    return keys
+
+
+def value_of(key: int) -> float:
+    """Return the value in the middle of a bin of `logarithm`."""
+    size = float(np.expm1(abs(key) * np.log1p(_WIDTH)))
+    return size if key >= 0 else -size
+
+
 @dataclass(slots=True)
 class Histogram:
     """Times in nanoseconds, in bins of constant relative width: small, and merged by addition.
@@ -32,14 +47,10 @@ class Histogram:
     total: float = 0.0
     maximum: int | None = None
 
-    def add(self, values: NDArray[np.int64]) -> None:
-        """Count `values`."""
+    def add(self, values: NDArray[np.int64], keys: NDArray[np.int32]) -> None:
+        """Count `values`, whose bins are `keys`."""
         if values.size == 0:
             return
-        scale = np.log1p(np.abs(values).astype(np.float64))
-        scale /= np.log1p(_WIDTH)
-        keys = np.rint(scale).astype(np.int32)
-        keys[values < 0] *= -1
         lowest = int(keys.min())
         counts = np.bincount(keys - lowest)
         for key in np.flatnonzero(counts).tolist():
@@ -72,8 +83,7 @@ class Histogram:
         quantiles = []
         for share in (0.5, 0.9, 0.99):
             key = int(keys[int(np.searchsorted(reached, share * self.count))])
-            size = float(np.expm1(abs(key) * np.log1p(_WIDTH)))
-            quantiles.append(min(size if key >= 0 else -size, float(self.maximum)) / 1e6)
+            quantiles.append(min(value_of(key), float(self.maximum)) / 1e6)
         p50, p90, p99 = quantiles
         return Distribution("ms", self.count, self.total / self.count / 1e6, p50, p90, p99, self.maximum / 1e6)
 

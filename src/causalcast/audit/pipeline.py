@@ -19,6 +19,7 @@ from causalcast.audit.findings import Case, Collection
 from causalcast.audit.metrics import Histogram, sizes
 from causalcast.audit.result import AuditResult, Distribution, Finding, ProcessSummary
 from causalcast.audit.session import spark_session
+from causalcast.audit.timeline import ProcessTimeline, summarise, transport
 from causalcast.audit.witness import Witness
 
 if TYPE_CHECKING:
@@ -225,7 +226,7 @@ class _Audit:
         stage = stages.replay_batches(self.depot, shared)
         replays = digests.select("process", "body").mapInArrow(stage, stages.REPLAY_SCHEMA)
         replays = replays.persist(StorageLevel.DISK_ONLY)
-        latency, delay = Histogram(), Histogram()
+        latency, delay, whole = Histogram(), Histogram(), ProcessTimeline()
         excused = unproven = 0
         path = self.out / "findings.parquet" if self.out is not None else None
         try:
@@ -238,6 +239,7 @@ class _Audit:
                     collection.add(replay, logs[replay.process].names)
                     latency.merge(replay.latency)
                     delay.merge(replay.stability_delay)
+                    whole.merge(replay.timeline)
                     excused += replay.excused
                     unproven += replay.unproven
         finally:
@@ -259,6 +261,8 @@ class _Audit:
             overhead_bytes=sizes(topic.overhead for topic in clock.topics.values()),
             notes=tuple(_notes(logs, known, self.crashed, bad, latency, excused, unproven)),
             sources=self.sources,
+            timeline=summarise(clock.grid, whole, clock, logs),
+            transport=transport(whole, logs.values(), latency.count),
         )
         if self.out is not None:
             self.say("Writing the findings")

@@ -26,6 +26,8 @@ def replay(body: LogBody, marks: Sequence[Mark], clock: Clock) -> Replay:
     result = Replay(body.process)
     for name, topic in clock.topics.items():
         _replay_topic(View(body, marks, clock, topic, body.topics.get(name), result))
+    if body.links is not None:
+        result.timeline.add_links(clock.grid, body.links)
     return result
 
 

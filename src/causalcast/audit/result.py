@@ -83,6 +83,36 @@ class Distribution:
 
 
 @dataclass(frozen=True, slots=True)
+class Timeline:
+    """Measures by time: one value a slice of `width_ns` nanoseconds from `start_ns` on, `None` where there is none.
+
+    `columns` has only what the trace tells: `messages`, `payload_bytes` and `overhead_bytes` (means) by the time of
+    the broadcast; `deliveries`; `latency_p50_ms`, `latency_p99_ms` by the time of the broadcast; `under_way`
+    (broadcast and not yet delivered, over all processes) at the end of the slice; `stability_p50_ms`,
+    `stability_p99_ms`, `not_yet_stable` from delivery to report at the same process; `redundancy`, `buffered`,
+    `buffer_p99_ms` of receptions; `members`.
+    """
+
+    start_ns: int
+    width_ns: int
+    columns: dict[str, tuple[float | None, ...]]
+    strangers: tuple[str, ...] = ()
+    """Processes whose clocks lie outside."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transport:
+    """What the logs say of single links; `redundancy` is receptions per first reception, less one."""
+
+    sends: int
+    receives: int
+    redundant: int
+    redundancy: float | None
+    wait: Distribution
+    """From the first reception of a message to its delivery, at one process."""
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessSummary:
     """One process's row in the report."""
 
@@ -117,3 +147,7 @@ class AuditResult:
     notes: tuple[str, ...] = ()
     """What the verdict rests on: who was excused and why, which properties the trace says nothing about."""
     sources: tuple[str, ...] = ()
+    timeline: Timeline | None = None
+    """`None` where the trace carries no times."""
+    transport: Transport | None = None
+    """`None` where the trace has no sends and receptions."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from causalcast.audit.clocks import NEVER
 from causalcast.audit.events import NO_VALUE
+from causalcast.audit.metrics import logarithm
 from causalcast.audit.order import check_order, first_per_cause
 from causalcast.audit.violations import (
     CONCURRENT_AFTER_STABLE,
@@ -143,4 +144,7 @@ def _measure_stability(view: View, log: TopicBody, rows: Ints) -> None:
         delivered[at[keep][::-1]] = log.time[keep][::-1]
     since = np.where(rows >= 0, delivered[rows], NO_VALUE)
     use = (since != NO_VALUE) & (log.stable_time != NO_VALUE)
-    view.result.stability_delay.add(log.stable_time[use] - since[use])
+    took = log.stable_time[use] - since[use]
+    bins = logarithm(took)
+    view.result.stability_delay.add(took, bins)
+    view.result.timeline.add_stability(view.clock.grid, since[use], log.stable_time[use], bins)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from causalcast.audit.metrics import Histogram
+from causalcast.audit.timeline import ProcessTimeline
 
 if TYPE_CHECKING:
     import numpy as np
@@ -76,6 +77,7 @@ class Replay:
     violations: list[Violations] = field(default_factory=list)
     latency: Histogram = field(default_factory=Histogram)
     stability_delay: Histogram = field(default_factory=Histogram)
+    timeline: ProcessTimeline = field(default_factory=ProcessTimeline)
     excused: int = 0
     """Messages of others that it never delivered and was not entitled to."""
     unproven: int = 0
