@@ -16,9 +16,11 @@ END = "<!-- end of what scripts/stacks_table.py writes -->\n"
 def generated() -> str:
     """The tables of stacks and properties as Markdown."""
     rows = stack_rows()
-    lines = ["| stack | what it is | promises | members | links |", "|---|---|---|---|---|"]
+    lines = ["| stack | what it is | promises | members | links | topics |", "|---|---|---|---|---|---|"]
     lines += [
-        f"| `{row.name}` | {row.summary} | {' '.join(row.promises)} | {row.members} | {row.links} |" for row in rows
+        f"| `{row.name}` | {row.summary} | {' '.join(row.promises)} | {row.members} | {row.links} | "
+        f"{'yes' if row.topics else 'no'} |"
+        for row in rows
     ]
     lines += ["", "| stack | cost per message | per process | source |", "|---|---|---|---|"]
     lines += [f"| `{row.name}` | {row.message_cost} | {row.process_cost} | {row.source} |" for row in rows]

@@ -20,3 +20,7 @@ class Memory:
     def flush(self) -> None: ...
 
     def close(self) -> None: ...
+
+    def of(self, process: str) -> list[TraceEvent]:
+        """The rows of one process."""
+        return [row for row in self.rows if row.process == process]

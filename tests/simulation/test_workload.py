@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 
 import msgspec
 import pytest
 
+from causalcast.model import Roster
 from causalcast.simulation import (
     NS_PER_MS,
     AnyWorkload,
@@ -15,10 +17,13 @@ from causalcast.simulation import (
     Constant,
     Exponential,
     Network,
+    Publications,
     Replies,
     Uniform,
+    process_names,
     simulate,
 )
+from causalcast.simulation.publisher import subscriptions
 from tests.simulation.memory import Memory
 
 MS = NS_PER_MS
@@ -94,3 +99,36 @@ def test_a_workload_is_data(workload: AnyWorkload) -> None:
 def test_workloads_that_cannot_be(text: str) -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.json.decode(text, type=AnyWorkload)
+
+
+def test_topics_are_chosen_by_zipf() -> None:
+    workload = Publications(8, 2_000, Constant(MS), exponent=0.825, publishers=2)
+    counts = Counter(row.topic for row in trace(workload, 2).rows if row.event == "broadcast")
+    weights = [(rank + 1) ** -0.825 for rank in range(8)]
+    for rank, weight in enumerate(weights):
+        expected = 4_000 * weight / sum(weights)
+        assert abs(counts[f"t{rank}"] - expected) < 4 * math.sqrt(expected)
+
+
+def test_subscribers_come_and_go_at_constant_number() -> None:
+    workload = Publications(3, 0, subscribers=4, session=Exponential(50 * MS), begin_ns=100 * MS, until_ns=1_000 * MS)
+    plan = subscriptions(workload, Roster(process_names(10)), 1)
+    changes = sorted((change, name) for name, mine in plan.items() for change in mine)
+    assert len(changes) > 100
+    inside: dict[int, set[str]] = {topic: set() for topic in range(3)}
+    for change, name in changes:
+        assert (name in inside[change.topic]) != change.subscribes
+        (inside[change.topic].add if change.subscribes else inside[change.topic].remove)(name)
+        assert change.time_ns == 0 or 3 <= len(inside[change.topic]) <= 5
+    assert all(len(names) == 4 for names in inside.values())
+    assert subscriptions(workload, Roster(process_names(10)), 2) != plan
+
+
+def test_whoever_publishes_only_where_it_subscribes_waits_for_that() -> None:
+    rows = trace(Publications(4, 10, subscribers_only=True, exponent=1.0)).rows
+    assert {row.event for row in rows} == {"subscribe", "broadcast", "deliver", "stable"}
+    assert all(row.topic is not None for row in rows)
+
+
+def test_nobody_sends_before_the_beginning() -> None:
+    assert min(time for _, time in broadcasts(Broadcasts(3, Constant(10 * MS), begin_ns=500 * MS))) == 510 * MS

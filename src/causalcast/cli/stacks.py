@@ -23,6 +23,9 @@ class StackRow(msgspec.Struct, frozen=True):
     promises: tuple[str, ...]
     members: str
     links: str
+    topics: bool
+    recovers: bool
+    """Whether a process survives a crash with what it had written down."""
     message_cost: str
     process_cost: str
     source: str
@@ -39,7 +42,9 @@ def _row(stack: Stack) -> StackRow:
         summary=stack.summary,
         promises=tuple(sorted(stack.promises)),
         members="dynamic" if stack.dynamic else "static",
-        links="FIFO" if stack.fifo_links else "any order",
+        links="sessions" if stack.session_links else "FIFO" if stack.fifo_links else "any order",
+        topics=stack.topics,
+        recovers=stack.recovers,
         message_cost=stack.message_cost,
         process_cost=stack.process_cost,
         source=stack.source,
@@ -58,7 +63,7 @@ def stacks(
         print(msgspec.json.encode({"stacks": rows, "properties": PROPERTIES}).decode())
         return
     table = Table(show_lines=True)
-    for heading in ("stack", "what it is", "promises", "members", "links", "per message", "per process"):
+    for heading in ("stack", "what it is", "promises", "members", "links", "topics", "per message", "per process"):
         table.add_column(heading)
     for row in rows:
         table.add_row(
@@ -67,6 +72,7 @@ def stacks(
             " ".join(row.promises),
             row.members,
             row.links,
+            "yes" if row.topics else "no",
             row.message_cost,
             row.process_cost,
         )

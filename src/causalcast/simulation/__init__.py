@@ -11,9 +11,12 @@ from causalcast.simulation.faults import (
     Cut,
     Fault,
     Flap,
+    Join,
+    Leave,
     Partition,
     Pause,
     Suspicion,
+    Turnover,
     UnsupportedFaultError,
     draw_faults,
 )
@@ -31,7 +34,7 @@ from causalcast.simulation.models import (
 )
 from causalcast.simulation.network import Link, Matrix, Network, read_matrix
 from causalcast.simulation.simulator import Counters, Simulator, Workload
-from causalcast.simulation.workload import AnyWorkload, Broadcasts, Replies
+from causalcast.simulation.workload import AnyWorkload, Broadcasts, Publications, Replies
 from causalcast.simulation.world import World
 
 if TYPE_CHECKING:
@@ -55,16 +58,20 @@ __all__ = [
     "Fault",
     "Flap",
     "InvalidModelError",
+    "Join",
+    "Leave",
     "Link",
     "Matrix",
     "Network",
     "Normal",
     "Partition",
     "Pause",
+    "Publications",
     "Replies",
     "SimulatedHost",
     "Simulator",
     "Suspicion",
+    "Turnover",
     "Uniform",
     "UnsupportedFaultError",
     "Weibull",
