@@ -8,6 +8,7 @@ from causalcast.model import Message, ProtocolViolationError, Tag
 from causalcast.protocols import BroadcastMessage, Stack
 from causalcast.protocols.dissemination import Direct
 from causalcast.protocols.membership import StaticMembership
+from causalcast.protocols.ordering import Ordering
 
 if TYPE_CHECKING:
     from causalcast.model import Event, ProcessId
@@ -21,7 +22,7 @@ class FifoMessage(BroadcastMessage, frozen=True, array_like=True, gc=False, tag=
     payload: bytes
 
 
-class Fifo:
+class Fifo(Ordering):
     """One process."""
 
     wire_types: ClassVar[tuple[type[BroadcastMessage], ...]] = (FifoMessage,)

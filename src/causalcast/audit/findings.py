@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -23,8 +23,12 @@ if TYPE_CHECKING:
     from causalcast.audit.result import FindingKind
     from causalcast.audit.violations import Replay, Violations
 
+    Ints = np.ndarray[Any, np.dtype[np.int64]]
+
 SAMPLE: Final = 200
 """Findings of one kind that a result holds."""
+SUSPECTS: Final = 10
+_STABILITY: Final = frozenset({"stable-order", "unstable"})
 
 PROPERTY: Final[dict[FindingKind, str]] = {
     "causal-order": "P3",
@@ -53,6 +57,7 @@ _FINDINGS_SCHEMA: Final = pa.schema(
         ("seq", pa.int64()),
         ("cause_seq", pa.int64()),
         ("root", pa.bool_()),
+        ("culprit", pa.string()),
         ("detail", pa.string()),
     ]
 )
@@ -76,6 +81,8 @@ class Case:
     detail: str
     effect_row: int = -1
     effect_at: int = 0
+    culprit: str | None = None
+    explains: int = 0
 
     @property
     def order(self) -> tuple[Any, ...]:
@@ -93,6 +100,8 @@ class Case:
             cause=self.cause,
             detail=self.detail,
             root=self.root,
+            culprit=self.culprit,
+            explains=self.explains,
         )
 
 
@@ -102,6 +111,8 @@ class Collection:
     def __init__(self, clock: Clock, path: Path | None) -> None:
         self.clock = clock
         self.counts: Counter[str] = Counter()
+        self.roots: Counter[str] = Counter()
+        self._suspects: Counter[str] = Counter()
         self._sample: dict[FindingKind, list[Case]] = {kind: [] for kind in KINDS}
         self._writer = pq.ParquetWriter(path, _FINDINGS_SCHEMA, compression="zstd") if path is not None else None
 
@@ -134,25 +145,38 @@ class Collection:
         ]
         self._keep(cases)
         self.counts.update(case.kind for case in cases)
+        self.roots.update(case.kind for case in cases if case.root)
+        self._suspects.update(case.process for case in cases if case.root and case.process is not None)
         self._write(cases)
 
     def add(self, replay: Replay, names: tuple[str, ...]) -> None:
         """Add one process's violations; `names` are those that the process's log uses."""
         effects = _first_effects(replay)
-        for violations in replay.violations:
+        culprits = _culprits(replay)
+        explained = _explained(replay, culprits)
+        for violations, culprit in zip(replay.violations, culprits, strict=True):
             kind = KINDS[violations.kind]
             self.counts[kind] += len(violations)
+            if roots := int(violations.root.sum()):
+                self.roots[kind] += roots
+                self._suspects[replay.process] += roots
             chosen = np.lexsort((violations.at, ~violations.root))[:SAMPLE]
-            self._keep(self._cases(replay.process, violations, names, chosen, effects))
+            cases = self._cases(replay.process, violations, names, chosen, effects, culprit)
+            self._keep([_with_explained(case, culprit[i], explained) for case, i in zip(cases, chosen, strict=True)])
             if self._writer is not None:
                 for start in range(0, len(violations), _ROWS_PER_WRITE):
                     part = np.arange(start, min(len(violations), start + _ROWS_PER_WRITE))
-                    self._write(self._cases(replay.process, violations, names, part, effects))
+                    self._write(self._cases(replay.process, violations, names, part, effects, culprit))
 
     def sample(self) -> list[Case]:
         """Return the kept violations in the order in which a person should meet them."""
         self._trim(SAMPLE)
         return sorted((case for cases in self._sample.values() for case in cases), key=lambda case: case.order)
+
+    @property
+    def suspects(self) -> tuple[tuple[str, int], ...]:
+        """The processes with the most roots."""
+        return tuple(sorted(self._suspects.items(), key=lambda item: (-item[1], item[0]))[:SUSPECTS])
 
     def _keep(self, cases: list[Case]) -> None:
         for case in cases:
@@ -170,8 +194,9 @@ class Collection:
         process: str,
         violations: Violations,
         names: tuple[str, ...],
-        chosen: np.ndarray[Any, np.dtype[np.int64]],
+        chosen: Ints,
         effects: dict[tuple[str, int], tuple[int, int]],
+        culprits: Ints,
     ) -> list[Case]:
         topic = self.clock.topics[violations.topic]
         kind = KINDS[violations.kind]
@@ -200,6 +225,7 @@ class Collection:
                     detail=_detail(kind, violations.reason, process, message, cause_name, at, cause_at),
                     effect_row=effect[0],
                     effect_at=effect[1],
+                    culprit=topic.name(int(culprits[i])) if culprits[i] >= 0 else dot,
                 )
             )
         return cases
@@ -217,6 +243,7 @@ class Collection:
             "seq": [case.at or None for case in cases],
             "cause_seq": [case.cause_at or None for case in cases],
             "root": [case.root for case in cases],
+            "culprit": [case.culprit for case in cases],
             "detail": [case.detail for case in cases],
         }
         self._writer.write_table(pa.table(rows, schema=_FINDINGS_SCHEMA))
@@ -232,6 +259,57 @@ def _first_effects(replay: Replay) -> dict[tuple[str, int], tuple[int, int]]:
             key = (violations.topic, int(violations.cause[i]))
             found.setdefault(key, (int(violations.message[i]), int(violations.at[i])))
     return found
+
+
+def _culprits(replay: Replay) -> list[Ints]:
+    """Return, for the violations of each part, the row of the message at fault, -1 where the clock has none."""
+    absent: dict[tuple[str, bool], tuple[Ints, Ints]] = {}
+    for part in replay.violations:
+        if part.because is not None:
+            absent[part.topic, KINDS[part.kind] in _STABILITY] = (
+                part.message,
+                _first_reasons(part.message, part.because),
+            )
+    found = []
+    for part in replay.violations:
+        culprit = part.message
+        if KINDS[part.kind] != "tag-mismatch":
+            culprit = np.where(part.cause >= 0, part.cause, part.message)
+        rows, first = absent.get((part.topic, KINDS[part.kind] in _STABILITY), (culprit[:0], culprit[:0]))
+        if rows.size:
+            at = np.minimum(np.searchsorted(rows, culprit), rows.size - 1)
+            culprit = np.where(rows[at] == culprit, first[at], culprit)
+        found.append(culprit)
+    return found
+
+
+def _first_reasons(rows: Ints, because: Ints) -> Ints:
+    """Follow each row's reason to the one that has none; halving the way with each step."""
+    to = np.where(because >= 0, np.searchsorted(rows, because), np.arange(rows.size))
+    while True:
+        further = to[to]
+        if np.array_equal(further, to):
+            return rows[to]
+        to = further
+
+
+def _explained(replay: Replay, culprits: list[Ints]) -> Counter[tuple[str, bool, int]]:
+    """Count the derived violations of each culprit."""
+    found: Counter[tuple[str, bool, int]] = Counter()
+    for part, culprit in zip(replay.violations, culprits, strict=True):
+        rows, numbers = np.unique(culprit[~part.root], return_counts=True)
+        stability = KINDS[part.kind] in _STABILITY
+        for row, number in zip(rows.tolist(), numbers.tolist(), strict=True):
+            found[part.topic, stability, row] += number
+    return found
+
+
+def _with_explained(case: Case, culprit: int, explained: Counter[tuple[str, bool, int]]) -> Case:
+    """Give a root the number of what it explains; where two roots share a culprit, the first has it."""
+    if not case.root or culprit < 0:
+        return case
+    number = explained.pop((case.topic, case.kind in _STABILITY, int(culprit)), 0)
+    return replace(case, explains=number) if number else case
 
 
 def _detail(

@@ -87,9 +87,8 @@ def check_undelivered(view: View) -> None:
     rows = np.flatnonzero(gone)
     if rows.size == 0:
         return
-    root = np.ones(rows.size, dtype=bool)
-    root[np.isin(rows, view.first_absent(gone, rows)[0])] = False
-    view.add("undelivered", rows, root=root)
+    because = view.explain(gone, rows)
+    view.add_absent("undelivered", rows, because)
 
 
 def _running_maxima(values: Ints, starts: Ints) -> tuple[Ints, NDArray[np.int32]]:

@@ -17,7 +17,7 @@ from causalcast.audit.depot import Depot
 from causalcast.audit.errors import InputUnusable
 from causalcast.audit.findings import Case, Collection
 from causalcast.audit.metrics import Histogram, sizes
-from causalcast.audit.result import AuditResult, Distribution, Finding, ProcessSummary
+from causalcast.audit.result import AuditResult, Distribution, Finding, ProcessSummary, Transport
 from causalcast.audit.session import spark_session
 from causalcast.audit.timeline import ProcessTimeline, summarise, transport
 from causalcast.audit.witness import Witness
@@ -261,7 +261,9 @@ class _Audit:
             overhead_bytes=sizes(topic.overhead for topic in clock.topics.values()),
             notes=tuple(_notes(logs, known, self.crashed, bad, latency, excused, unproven)),
             sources=self.sources,
-            timeline=summarise(clock.grid, whole, clock, logs),
+            roots=dict(sorted(collection.roots.items())),
+            suspects=collection.suspects,
+            timeline=summarise(whole, clock, logs),
             transport=transport(whole, logs.values(), latency.count),
         )
         if self.out is not None:
@@ -296,6 +298,8 @@ def to_json(result: AuditResult) -> dict[str, Any]:
         "quarantined": result.quarantined,
         "findings": [_finding_json(finding) for finding in result.findings[:JSON_FINDINGS]],
         "counts": result.counts,
+        "roots": result.roots,
+        "suspects": dict(result.suspects),
         "quarantine": [
             {"file": row.file, "line": row.line, "reason": row.reason} for row in result.quarantine[:JSON_FINDINGS]
         ],
@@ -303,6 +307,7 @@ def to_json(result: AuditResult) -> dict[str, Any]:
         "stability_delay": _distribution_json(result.stability_delay),
         "payload_bytes": _distribution_json(result.payload_bytes),
         "overhead_bytes": _distribution_json(result.overhead_bytes),
+        "transport": _transport_json(result.transport),
         "notes": list(result.notes),
     }
 
@@ -316,12 +321,21 @@ def _finding_json(finding: Finding) -> dict[str, Any]:
         "cause": finding.cause,
         "detail": finding.detail,
         "root": finding.root,
+        "culprit": finding.culprit,
+        "explains": finding.explains,
     }
 
 
 def _distribution_json(distribution: Distribution) -> dict[str, Any]:
     names = ("unit", "count", "mean", "p50", "p90", "p99", "maximum")
     return {name: getattr(distribution, name) for name in names}
+
+
+def _transport_json(transport: Transport | None) -> dict[str, Any] | None:
+    if transport is None:
+        return None
+    names = ("sends", "receives", "redundant", "redundancy")
+    return {name: getattr(transport, name) for name in names} | {"wait": _distribution_json(transport.wait)}
 
 
 def _with_pictures(cases: list[Case], witness: Witness) -> Iterator[Finding]:
@@ -452,3 +466,7 @@ def _write(result: AuditResult, out: Path) -> None:
         },
     }
     pq.write_table(pa.table(measured), out / "metrics.parquet")
+    if result.timeline is not None:
+        starts = range(len(next(iter(result.timeline.columns.values()), ())))
+        times = [result.timeline.start_ns + i * result.timeline.width_ns for i in starts]
+        pq.write_table(pa.table({"start_ns": times, **result.timeline.columns}), out / "timeline.parquet")

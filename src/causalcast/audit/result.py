@@ -18,6 +18,10 @@ FindingKind: TypeAlias = Literal[
     "tag-mismatch",
     "reused-identifier",
     "absent-log",
+    "clock-malformed",
+    "clock-gap",
+    "clock-order",
+    "unlogged-send",
 ]
 
 Role: TypeAlias = Literal["message", "cause", "path", "context"]
@@ -26,7 +30,10 @@ Role: TypeAlias = Literal["message", "cause", "path", "context"]
 
 @dataclass(frozen=True, slots=True)
 class PictureEvent:
-    """One event in a space-time picture; `column` orders events from left to right, consistently with causality."""
+    """One event in a space-time picture; `column` orders events from left to right, consistently with causality.
+
+    The event `never` stands behind a process's log and says that the message was not delivered in it.
+    """
 
     process: str
     seq: int
@@ -57,6 +64,10 @@ class Finding:
     detail: str
     root: bool = True
     picture: SpaceTime | None = None
+    culprit: str | None = None
+    """The message at fault: late, missing, delivered twice. Findings of one process and culprit have one root."""
+    explains: int = 0
+    """Findings, shown or not, that this root explains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +158,10 @@ class AuditResult:
     notes: tuple[str, ...] = ()
     """What the verdict rests on: who was excused and why, which properties the trace says nothing about."""
     sources: tuple[str, ...] = ()
+    roots: dict[str, int] = field(default_factory=dict)
+    """Finding kind to number of roots."""
+    suspects: tuple[tuple[str, int], ...] = ()
+    """The processes with the most roots, and how many."""
     timeline: Timeline | None = None
     """`None` where the trace carries no times."""
     transport: Transport | None = None

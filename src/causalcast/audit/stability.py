@@ -65,8 +65,8 @@ def check_stability(view: View) -> None:
     if missing.size:
         gone = np.zeros(topic.messages, dtype=bool)
         gone[missing] = True
-        root = ~np.isin(missing, view.first_absent(gone, missing)[0])
-        view.add("unstable", missing, at=view.position[missing].astype(np.int64), root=root)
+        because = view.explain(gone, missing)
+        view.add_absent("unstable", missing, because, view.position[missing].astype(np.int64))
 
 
 def _stability_owed(view: View) -> Bools:

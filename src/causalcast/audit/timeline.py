@@ -181,8 +181,9 @@ class ProcessTimeline:
         self.counts[_COUNTED.index(what)] += np.bincount(slices, minlength=_ALL)
 
 
-def summarise(grid: Grid, whole: ProcessTimeline, clock: Clock, logs: Mapping[str, LogIndex]) -> Timeline | None:
+def summarise(whole: ProcessTimeline, clock: Clock, logs: Mapping[str, LogIndex]) -> Timeline | None:
     """Return the measures of all processes by time, `None` where the logs carry no times."""
+    grid = clock.grid
     if grid.width == 0:
         return None
     counts = dict(zip(_COUNTED, whole.counts, strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -97,6 +98,19 @@ class View:
             cause[topic.past[a][rows] > first - topic.starts[a]] = first
         found = cause >= 0
         return rows[found], cause[found]
+
+    def add_absent(self, kind: FindingKind, message: Ints, because: Ints, at: Ints | None = None) -> None:
+        """Add absent messages; `because` is what `explain` says of them."""
+        if message.size:
+            self.add(kind, message, at=at, root=because < 0)
+            self.result.violations[-1] = replace(self.result.violations[-1], because=because)
+
+    def explain(self, absent: Bools, rows: Ints) -> Ints:
+        """Return, for each of the rising `rows`, the first absent message in its past, -1 where there is none."""
+        because = np.full(rows.size, -1, dtype=np.int64)
+        explained, first = self.first_absent(absent, rows)
+        because[np.searchsorted(rows, explained)] = first
+        return because
 
     def foreign_past(self) -> Bools:
         """Mark what a joiner delivered before it was a member, which may have been stable before it came."""

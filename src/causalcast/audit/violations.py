@@ -64,6 +64,8 @@ class Violations:
     root: Bools
     origin: Ints | None = None
     counter: Ints | None = None
+    because: Ints | None = None
+    """The absent message of the same kind in the past of each, -1 for roots; `None` where the cause tells."""
 
     def __len__(self) -> int:
         return int(self.message.size)

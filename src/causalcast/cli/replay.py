@@ -40,7 +40,7 @@ def replay_file(path: Path, sink: JsonLinesWriter | None) -> int:
     def say(text: str = "") -> None:
         console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    say(f"{schedule.stack}, {len(schedule.members)} processes, {len(schedule.steps)} steps")
+    say(f"{schedule.stack}, {len(schedule.members) + len(schedule.joiners)} processes, {len(schedule.steps)} steps")
     for number, step in enumerate(schedule.steps, 1):
         say(f"{number:>4}  {step_text(step)}")
     say()
@@ -67,21 +67,26 @@ def _load(path: Path) -> Schedule:
 
 
 def _trace(played: Replay, sink: JsonLinesWriter) -> None:
-    from causalcast.trace import TraceEvent  # noqa: PLC0415 - only a trace needs it
+    from causalcast.trace import EVENTS, TraceEvent  # noqa: PLC0415 - only a trace needs it
 
     tags_promised = "P4" in played.world.stack.promises
     seqs = dict.fromkeys(played.world.roster, 0)
     for process, entry in played.entries:
+        if entry.kind not in EVENTS:
+            continue
+        tag = entry.tag
         seqs[process] += 1
         sink.write(
             TraceEvent(
                 process=process,
                 seq=seqs[process],
                 event=entry.kind,
-                origin=entry.tag.origin,
-                counter=entry.tag.counter,
-                payload_bytes=len(entry.payload) if entry.kind != "stable" else None,
-                context=entry.tag.context if tags_promised and entry.kind == "broadcast" else None,
+                origin=tag.origin if tag is not None else None,
+                counter=tag.counter if tag is not None else None,
+                topic=entry.topic or None,
+                peer=entry.peer or None,
+                payload_bytes=len(entry.payload) if entry.kind in {"broadcast", "deliver"} else None,
+                context=tag.context if tag is not None and tags_promised and entry.kind == "broadcast" else None,
             )
         )
     for process in sorted(played.world.crashed):

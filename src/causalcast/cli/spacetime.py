@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from causalcast.audit.result import Role, SpaceTime
-    from causalcast.model import Dot
     from causalcast.simulation.properties import Violation
     from causalcast.simulation.schedule import Replay
+    from causalcast.simulation.steps import MessageId
 
 
 def draw(replay: Replay, violation: Violation | None, console: Console) -> str:
@@ -28,10 +28,14 @@ def picture(replay: Replay, violation: Violation | None) -> SpaceTime:
     seqs: dict[str, int] = defaultdict(int)
     events = []
     arrows = []
-    sent: dict[Dot, int] = {}
+    sent: dict[MessageId, int] = {}
     for column, (process, entry) in enumerate(replay.entries):
         seqs[process] += 1
-        dot = entry.tag.dot
+        if entry.tag is None:
+            label = f"{entry.kind} {entry.peer or entry.topic}".rstrip()
+            events.append(PictureEvent(process, seqs[process], column, label, "", "context"))
+            continue
+        dot = entry.message
         events.append(PictureEvent(process, seqs[process], column, entry.kind, str(dot), _role(dot, replay, violation)))
         if entry.kind == "broadcast":
             sent[dot] = column
@@ -40,7 +44,7 @@ def picture(replay: Replay, violation: Violation | None) -> SpaceTime:
     return SpaceTime(replay.world.roster.names, tuple(events), tuple(arrows))
 
 
-def _role(dot: Dot, replay: Replay, violation: Violation | None) -> Role:
+def _role(dot: MessageId, replay: Replay, violation: Violation | None) -> Role:
     if violation is None or violation.message is None:
         return "context"
     if dot == violation.message:

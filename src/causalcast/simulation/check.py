@@ -13,17 +13,19 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from causalcast.model import CausalcastError
 from causalcast.simulation.properties import ERROR, SAFETY, Violation
-from causalcast.simulation.schedule import Replay, Schedule
+from causalcast.simulation.schedule import Replay, record
 from causalcast.simulation.shrink import NotBrokenError, shrink
-from causalcast.simulation.world import Broadcast, ImpossibleStepError
+from causalcast.simulation.steps import Broadcast, Join
+from causalcast.simulation.world import ImpossibleStepError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from causalcast.model import ProcessId
-    from causalcast.protocols import Stack
+    from causalcast.simulation.schedule import Schedule
     from causalcast.simulation.simulator import Simulator
-    from causalcast.simulation.world import Step
+    from causalcast.simulation.steps import Step
+    from causalcast.simulation.world import World
 
 CHECK_LIMIT: Final = 2_000
 """The most steps that are checked: broadcasts, arrivals, timers, takings of an event, faults."""
@@ -71,7 +73,7 @@ def check(
         steps.append(step)
 
     simulator = prepare(record)
-    stack, names = simulator.stack, simulator.roster.names
+    stack = simulator.stack
     failure: Exception | None = None
     try:
         simulator.run(progress=progress)
@@ -80,17 +82,19 @@ def check(
     except Exception as error:
         # Of a protocol it is a finding, which the repetition shows; otherwise it is raised again below.
         failure = error
-    played = _repeat(Replay(stack, names), steps)
+    joiners = {step.process for step in steps if isinstance(step, Join)}
+    members = tuple(name for name in simulator.roster if name not in joiners)
+    played = _repeat(Replay(stack, members, tuple(sorted(joiners))), steps)
     if failure is not None and all(each.property != ERROR for each in played.violations):
         raise failure
-    if failure is None and len(played.entries) != _entries(simulator):
+    if failure is None and sum(entry.tag is not None for _, entry in played.entries) != _entries(simulator):
         raise UncheckableError(_DIFFERENT)
     asked = (stack.promises if properties is None else frozenset(properties)) - {"P7"} | {ERROR}
     checked = asked if played.world.quiescent else asked & SAFETY
     violation = next(iter(played.judge(checked)), None)
     if violation is None:
         return Verdict(simulator, checked, asked - checked, None, None)
-    return Verdict(simulator, checked, asked - checked, violation, _small(stack, names, steps, violation.property))
+    return Verdict(simulator, checked, asked - checked, violation, _small(played.world, steps, violation.property))
 
 
 def _repeat(replay: Replay, steps: Collection[Step]) -> Replay:
@@ -102,17 +106,18 @@ def _repeat(replay: Replay, steps: Collection[Step]) -> Replay:
     return replay
 
 
-def _small(stack: Stack, names: Sequence[ProcessId], steps: Sequence[Step], prop: str) -> Schedule:
+def _small(world: World, steps: Sequence[Step], prop: str) -> Schedule:
     """With short payloads, unless it takes those of the run."""
     numbers: Counter[ProcessId] = Counter()
     readable: list[Step] = []
     for step in steps:
         if isinstance(step, Broadcast):
             numbers[step.process] += 1
-            readable.append(Broadcast(step.process, f"{step.process}/{numbers[step.process]}".encode()))
+            readable.append(step._replace(payload=f"{step.process}/{numbers[step.process]}".encode()))
         else:
             readable.append(step)
-    run = Schedule(stack.name, tuple(names), tuple(readable))
+    stack = world.stack
+    run = replace(record(world), steps=tuple(readable))
     try:
         return shrink(run, prop, stack=stack, effort=SHRINK_EFFORT)
     except NotBrokenError:

@@ -7,21 +7,29 @@ any it looks at. States of a layer that are equal are one state, and the number 
 carried along, so the report says how many interleavings the states stand for.
 
 What is shared is dealt before the run: who has which of the broadcasts, at which process the links repeat a message,
-who crashes. Every deal is explored. Within a deal a step of one process touches its own cell, and otherwise only adds
-to the inboxes of others: two steps of different processes are independent, in either order they lead to the same
-state, and neither can disable the other.
+who crashes or restarts, whose session link breaks. Every deal is explored. Within a deal a step of one process touches
+its own cell, and otherwise only adds to the inboxes of others: two steps of different processes are independent, in
+either order they lead to the same state, and neither can disable the other. That is why a join is no different from
+the other steps: what is sent to a process that has not joined yet waits in its inbox. It is also why the end of a link
+is a message (see `feeding`), and why that of a process that is gone stays: whether somebody connects before or after,
+the same end is met.
+
+One thing is shared all the same. Who is entitled to a message depends on whether a join (a subscription) was complete
+before the broadcast. Where members or subscriptions can change, the application's taking of such news and a broadcast
+do not commute, and are taken for dependent.
 
 **Reduction.** In each state only the steps of some processes S are followed, if the processes outside of S, left to
-themselves, can never send anything to S again. Those steps are a persistent set (Godefroid 1996): whatever the others
-do before the first step of a process of S leaves the cells of S as they are, so that first step is one that is
-enabled now, and it is independent of all that the others did. The smallest such S that can move is taken; whether the
-others can still send is found out by walking all that they can do, which is exact, and remembered. Every step uses
-something up, so there is no cycle and hence no step ignored for ever; then a search by persistent sets reaches every
-state without successors, through a schedule of every class of equivalent schedules that end in one (the proof is by
-induction on the length: the first step from S in any such schedule can be moved to its front). A breach of P1, P3, P4
-or P5 is a matter of one process's own history and of the past of what is in it. That is the same in all equivalent
-schedules, and every history is the beginning of one in a complete schedule, so none is missed; what must hold at last
-(P2, P6, P7, P8) is judged in the states without successors, and none of those is missed.
+themselves, can never send anything to S again, nor take a step that does not commute with what S can do now. Those
+steps are a persistent set (Godefroid 1996): whatever the others do before the first step of a process of S leaves the
+cells of S as they are, so that first step is one that is enabled now, and it is independent of all that the others
+did. The smallest such S that can move is taken; whether the others can still send is found out by walking all that
+they can do, which is exact, and remembered. Every step uses something up, so there is no cycle and hence no step
+ignored for ever; then a search by persistent sets reaches every state without successors, through a schedule of every
+class of equivalent schedules that end in one (the proof is by induction on the length: the first step from S in any
+such schedule can be moved to its front). A breach of P1, P3, P4 or P5 is a matter of one process's own history and of
+the past and the audience of what is in it. That is the same in all equivalent schedules, and every history is the
+beginning of one in a complete schedule, so none is missed; what must hold at last (P2, P6, P7, P8) is judged in the
+states without successors, and none of those is missed.
 `tests/simulation/test_explorer.py` compares with a plain walk of `World` over every interleaving.
 """
 
@@ -29,20 +37,26 @@ from __future__ import annotations
 
 import time
 from array import array
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations, pairwise, product
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from causalcast.model import Roster
 from causalcast.simulation.local import Allotment, ClockReadError, Mail, Member, Move, Post, Promptness
-from causalcast.simulation.properties import ERROR, Truth, Violation, owed
-from causalcast.simulation.world import Duplicate, Receive, Step
+from causalcast.simulation.properties import ERROR, End, Violation, judge_end
+from causalcast.simulation.steps import ApplicationStep, Closed, Duplicate, Join, Receive, Step
+from causalcast.simulation.truth import Truth
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from causalcast.protocols import Stack
     from causalcast.simulation.properties import TableSizes
+
+_LETS_IN: Final = frozenset({"join", "subscribe"})
+_SENDS: Final = frozenset({"broadcast"})
+_NEWS: Final = ((_SENDS, _LETS_IN), (_LETS_IN, _SENDS))
+"""Kinds of log entries, and those with which they do not commute: who was there when something was broadcast."""
 
 DEFAULT_LIMIT: Final = 2_000_000
 """States after which a search gives up and says so."""
@@ -57,8 +71,11 @@ class Case:
 
     stack: Stack
     names: tuple[str, ...]
+    """All processes; those whose script begins with `Join` are absent until then."""
     broadcasts: int | tuple[int, ...]
-    """Of all processes together, in turn; with `anyone`, in every way to share them out; or how many of each."""
+    """Of all members from the start together, in turn; with `anyone`, in every way to share them out among all
+    processes; or how many of each. At any time.
+    """
     anyone: bool = False
     fifo: bool = False
     """Links keep order. Otherwise whatever is in flight on a link may come next."""
@@ -66,6 +83,14 @@ class Case:
     """How many messages in flight are repeated, at most; or how many on the way to each."""
     crashes: int | tuple[int, ...] = 0
     """How many processes crash, at most; or which, as 0 or 1 for each."""
+    restarts: int | tuple[int, ...] = 0
+    """How many times a process restarts, at most; or how many times each. Where the stack recovers."""
+    breaks: int | tuple[int, ...] = 0
+    """How many session links break, at most; or how many of those that each keeps."""
+    suspicions: int | tuple[int, ...] = 0
+    """How many times a process takes another for crashed, at most; or how many times each does."""
+    scripts: Mapping[str, tuple[ApplicationStep, ...]] = field(default_factory=dict)
+    """What processes are told to do, in this order, each step at any time; a broadcast without payload gets one."""
     prompt: Promptness = Promptness.NONE
     """Which events applications take at once; a restriction, which makes larger cases possible."""
     properties: frozenset[str] | None = None
@@ -79,17 +104,30 @@ class Case:
         checked = (self.stack.promises if self.properties is None else self.properties) | {ERROR}
         return checked if self.sizes is not None else checked - {"P7"}
 
+    @property
+    def joiners(self) -> tuple[str, ...]:
+        """Those who are absent at the start."""
+        return tuple(name for name, steps in self.scripts.items() if steps and isinstance(steps[0], Join))
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Those who are there from the start."""
+        joiners = self.joiners
+        return tuple(name for name in self.names if name not in joiners)
+
     def deals(self) -> Iterator[tuple[Allotment, ...]]:
-        """Every way to share out broadcasts and faults, one allotment per process."""
+        """Every way to share out broadcasts and faults, one allotment per process in order of name."""
+        names, members = Roster(self.names).names, Roster(self.members).names
         broadcasts = self.broadcasts
         if isinstance(broadcasts, int) and not self.anyone:
-            turns, rest = divmod(broadcasts, len(self.names))
-            broadcasts = tuple(turns + (slot < rest) for slot in range(len(self.names)))
-        for dealt in product(
-            *(_shares(total, len(self.names)) for total in (broadcasts, self.duplicates, self.crashes))
-        ):
-            if max(dealt[2]) <= 1:
-                yield tuple(map(Allotment, *dealt))
+            turns, rest = divmod(broadcasts, max(len(members), 1))
+            dealt = {name: turns + (place < rest) for place, name in enumerate(members)}
+            broadcasts = tuple(dealt.get(name, 0) for name in names)
+        shared = (broadcasts, self.duplicates, self.crashes, self.restarts, self.breaks, self.suspicions)
+        scripts = tuple(tuple(self.scripts.get(name, ())) for name in names)
+        for deal in product(*(_shares(total, len(names)) for total in shared)):
+            if max(deal[2]) <= 1:
+                yield tuple(map(Allotment, *deal, scripts))
 
 
 def _shares(total: int | tuple[int, ...], number: int) -> Iterator[tuple[int, ...]]:
@@ -210,13 +248,15 @@ class _Search:
         self.progress = progress
         self.on_end = on_end
         roster = Roster(case.names)
-        mail = Mail()
+        founders = Roster(case.members)
+        self.mail = Mail()
         self.members = [
             Member(
                 case.stack,
                 roster,
+                founders,
                 name,
-                mail,
+                self.mail,
                 fifo=case.fifo,
                 prompt=case.prompt,
                 merge=merge,
@@ -232,9 +272,10 @@ class _Search:
             for group in combinations(self.slots, size)
         ]
         self.checked = case.checked
-        self.truths: list[Truth] = [Truth({})]
+        self.tags_checked = "P4" in self.checked
+        self.truths: list[Truth] = [Truth.start(case.stack, founders)]
         self.truth_numbers = {self.truths[0].key: 0}
-        self.judged: dict[tuple[int, Move, int], tuple[int, tuple[Violation, ...]]] = {}
+        self.judged: dict[tuple[int, int, int, int], tuple[int, tuple[Violation, ...]]] = {}
         self.silent: dict[tuple[int, ...], bool] = {}
         self.trail: list[tuple[array[int], array[int]]] = []
 
@@ -284,8 +325,8 @@ class _Search:
                 for place, move in enumerate(members[slot].moves(state[slot])):
                     outcome.steps += 1
                     target = self._after(state, slot, move)
-                    if move.entry is not None or move.failure is not None:
-                        truth, found = self._judge(slot, move, state[-1])
+                    if move.entries or move.failure is not None:
+                        truth, found = self._judge(slot, state[slot], place, state[-1])
                         target[-1] = truth
                         if found:
                             raise _ViolatedError(Found(found[0], self._schedule(index, (slot, place))))
@@ -324,9 +365,19 @@ class _Search:
                 return followed
         return movable
 
+    def _conflicts(self, group: tuple[int, ...], state: Composite) -> int:
+        """Which of `_NEWS` must not come from others before the group moves: a bit for each."""
+        if self.truths[0].present is None:
+            return 0
+        moves = (move for slot in group for move in self.members[slot].moves(state[slot]))
+        kinds = {entry.kind for move in moves for entry in move.entries}
+        return sum(bit for bit, (_, conflicting) in enumerate(_NEWS, 1) if kinds & conflicting)
+
     def _silent_towards(self, group: tuple[int, ...], others: tuple[int, ...], state: Composite) -> bool:
         """Whether the others, left to themselves, can never send to the group."""
-        start = tuple(state[slot] if slot in others else -1 for slot in self.slots)
+        conflicts = self._conflicts(group, state)
+        start = (*(state[slot] if slot in others else -1 for slot in self.slots), conflicts)
+        news: frozenset[str] = frozenset().union(*(kinds for bit, (kinds, _) in enumerate(_NEWS, 1) if conflicts & bit))
         known = self.silent.get(start)
         if known is not None:
             return known
@@ -336,7 +387,9 @@ class _Search:
             at = todo.pop()
             for slot in others:
                 for move in self.members[slot].moves(at[slot]):
-                    if any(receiver in group for receiver, _, _ in move.posts):
+                    if any(receiver in group for receiver, _, _ in move.posts) or (
+                        news and any(entry.kind in news for entry in move.entries)
+                    ):
                         self.silent[start] = False
                         return False
                     after = tuple(self._after(at, slot, move))
@@ -354,11 +407,12 @@ class _Search:
 
     # ------------------------------------------------------------------ judgement
 
-    def _judge(self, slot: int, move: Move, truth_number: int) -> tuple[int, tuple[Violation, ...]]:
+    def _judge(self, slot: int, cell: int, place: int, truth_number: int) -> tuple[int, tuple[Violation, ...]]:
         """The truth after a move that the application sees, and what the move breaks."""
-        key = (slot, move, truth_number)
+        key = (slot, cell, place, truth_number)
         known = self.judged.get(key)
         if known is None:
+            move = self.members[slot].moves(cell)[place]
             known = self.judged[key] = self._judge_anew(slot, move, truth_number)
         return known
 
@@ -366,28 +420,24 @@ class _Search:
         member = self.members[slot]
         if move.failure is not None:
             return truth_number, (Violation(ERROR, member.name, move.failure),)
-        assert move.entry is not None
         account = member.states[move.before].account
         truth = self.truths[truth_number]
-        if move.entry.kind == "broadcast":
-            truth = truth.after(move.entry, account.delivered)
+        found: list[Violation] = []
+        for entry in move.entries:
+            truth = truth.after(entry, account)
+            found += account.judge(entry, truth, tags=self.tags_checked)
+            account = account.after(entry)
+        if truth is not self.truths[truth_number]:
             truth_number = self.truth_numbers.setdefault(truth.key, len(self.truths))
             if truth_number == len(self.truths):
                 self.truths.append(truth)
-        found = account.judge(move.entry, truth)
         return truth_number, tuple(violation for violation in found if violation.property in self.checked)
 
     def _judge_end(self, state: Composite, index: int) -> None:
         """Raise if the case must not end like this."""
-        truth = self.truths[state[-1]]
-        ends = [member.states[member.state_of(cell)] for member, cell in zip(self.members, state, strict=False)]
-        crashed = {member.name for member, end in zip(self.members, ends, strict=True) if end.crashed}
-        due = owed(truth, [end.account for end in ends], crashed)
-        found: list[Violation] = []
-        for end in ends:
-            if not end.crashed:
-                found += [*end.account.missing(truth, due, stability=not crashed), *end.rest]
-        found = [violation for violation in found if violation.property in self.checked]
+        states = (member.states[member.state_of(cell)] for member, cell in zip(self.members, state, strict=False))
+        ends = [End(end.account, end.crashed, end.rest) for end in states]
+        found = [each for each in judge_end(self.truths[state[-1]], ends) if each.property in self.checked]
         if found:
             raise _ViolatedError(Found(min(found, key=_property), self._schedule(index)))
 
@@ -417,7 +467,7 @@ class _Search:
                 messages = links[slots[step.sender], slot]
                 step = step._replace(place=messages.index(move.input.message))
                 if isinstance(step, Receive):
-                    messages.pop(step.place)
+                    self._arrive(messages, step.place)
                 else:
                     messages.append(move.input.message)
             steps.append(step)
@@ -425,3 +475,10 @@ class _Search:
                 links[sender, receiver].append(message)
             state = tuple(self._after(state, slot, move))
         return tuple(steps)
+
+    def _arrive(self, messages: list[int], place: int) -> None:
+        item = self.mail.messages[messages[place]]
+        if self.case.stack.session_links:
+            del messages[: place if isinstance(item, Closed) and item.last else place + 1]
+        else:
+            del messages[place]

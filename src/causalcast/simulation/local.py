@@ -20,20 +20,25 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from causalcast.model import Roster, Stable
+from causalcast.model import Roster, Stable, UnsupportedByStackError
 from causalcast.protocols import Stack, WireMessage
+from causalcast.simulation.feeding import Fed, InEpoch, InFlight, RefusedError, WorldPort, arrivals, feed
 from causalcast.simulation.properties import Account, Violation, grown, left_over
-from causalcast.simulation.world import (
+from causalcast.simulation.steps import (
+    ApplicationStep,
+    Break,
     Broadcast,
+    Closed,
     Crash,
     Duplicate,
     Fire,
+    Join,
     LogEntry,
     Receive,
+    Restart,
     Step,
+    Suspect,
     Take,
-    WorldPort,
-    feed,
 )
 
 if TYPE_CHECKING:
@@ -50,19 +55,27 @@ _ENCODER: Final = msgspec.msgpack.Encoder()
 
 
 class Mail:
-    """The wire messages of a case, numbered: equal bytes, equal number."""
+    """What is in flight in a case, numbered: equal bytes, equal number."""
 
     def __init__(self) -> None:
-        self.messages: list[WireMessage] = []
-        self._numbers: dict[tuple[type, bytes], int] = {}
+        self.messages: list[InFlight] = []
+        self._numbers: dict[object, int] = {}
 
-    def number(self, message: WireMessage) -> int:
-        key = (type(message), _ENCODER.encode(message))
+    def number(self, item: InFlight) -> int:
+        key = _in_bytes(item)
         known = self._numbers.get(key)
         if known is None:
             known = self._numbers[key] = len(self.messages)
-            self.messages.append(message)
+            self.messages.append(item)
         return known
+
+
+def _in_bytes(item: InFlight) -> object:
+    if isinstance(item, Closed):
+        return item
+    if isinstance(item, InEpoch):
+        return item.epoch, type(item.message), _ENCODER.encode(item.message)
+    return type(item), _ENCODER.encode(item)
 
 
 class Allotment(NamedTuple):
@@ -72,6 +85,13 @@ class Allotment(NamedTuple):
     duplicates: int = 0
     """How often its incoming links repeat a message."""
     crashes: int = 0
+    restarts: int = 0
+    breaks: int = 0
+    """How many of the session links that it keeps break."""
+    suspicions: int = 0
+    """How often it suspects somebody."""
+    script: tuple[ApplicationStep, ...] = ()
+    """What it is told to do, in this order, at any time."""
 
 
 class Promptness(Enum):
@@ -95,7 +115,12 @@ class State(NamedTuple):
     parent: int
     input: Input | None
     broadcasts: int
+    absent: bool
+    """Whether it has not joined yet."""
     crashed: bool
+    retired: bool
+    connected: tuple[ProcessId, ...]
+    """To whom it keeps session links."""
     inputs: tuple[Input, ...]
     """Own steps that can be taken here; receptions depend on the inbox."""
     prompt: bool
@@ -111,7 +136,7 @@ class Move(NamedTuple):
     input: Input
     cell: int
     posts: tuple[Post, ...]
-    entry: LogEntry | None
+    entries: tuple[LogEntry, ...]
     before: int
     """State before."""
     failure: str | None = None
@@ -127,7 +152,7 @@ class _Cell(NamedTuple):
 class _Edge(NamedTuple):
     state: int
     posts: tuple[Post, ...]
-    entry: LogEntry | None
+    entries: tuple[LogEntry, ...]
     failure: str | None
 
 
@@ -151,6 +176,7 @@ class Member:
         self,
         stack: Stack,
         roster: Roster,
+        founders: Roster,
         name: ProcessId,
         mail: Mail,
         *,
@@ -168,15 +194,18 @@ class Member:
         """How often a step of the protocol was run to find out what it does."""
         self._stack = stack
         self._roster = roster
+        self._founder = name in founders
+        self._started_with = founders if name in founders else Roster([name])
         self._mail = mail
         self._fifo = fifo
         self._prompt = prompt
         self._merge = merge
         self._clocked = clocked
         self._sizes = sizes
+        self._session_links = stack.session_links
         self._out: list[Post] = []
         self._states: dict[object, int] = {}
-        self._edges: dict[tuple[int, Input], _Edge] = {}
+        self._edges: dict[tuple[int, Input], _Edge | None] = {}
         self._cells: dict[_Cell, int] = {}
         self._moves: dict[int, tuple[Move, ...]] = {}
         self._posted: dict[tuple[int, int, int], int] = {}
@@ -188,7 +217,8 @@ class Member:
         self._out.clear()
         process, port = self._fresh()
         posts = tuple(self._out)
-        state = self._state(-1, None, process, port, Account(self.name), 0)
+        account = Account(self.name) if self._founder else Account.absent(self.name)
+        state = self._state(-1, None, process, port, account, 0)
         return self._cell(_Cell(state, ((),) * len(self._roster), allotment)), posts
 
     def post(self, cell: int, sender: int, message: int) -> int:
@@ -198,7 +228,8 @@ class Member:
         if known is None:
             before = self.cells[cell]
             known = cell
-            if not self.states[before.state].crashed:
+            at = self.states[before.state]
+            if not at.crashed and not at.retired:
                 known = self._cell(before._replace(inbox=self._with(before.inbox, sender, message)))
             self._posted[key] = known
         return known
@@ -213,45 +244,104 @@ class Member:
     def _find_moves(self, number: int) -> list[Move]:
         cell = self.cells[number]
         state = self.states[cell.state]
-        if state.crashed:
-            return []
         inputs = [(each, cell.inbox, cell.left) for each in state.inputs]
-        if state.prompt:
-            return [self._move(cell, *inputs[0])]
-        if cell.left.broadcasts:
-            payload = f"{self.name}/{state.broadcasts + 1}".encode()
-            left = cell.left._replace(broadcasts=cell.left.broadcasts - 1)
-            inputs.append((Input(Broadcast(self.name, payload)), cell.inbox, left))
-        names = self._roster.names
-        for sender, messages in enumerate(cell.inbox):
-            places = range(min(len(messages), 1)) if self._fifo else _distinct(messages)
-            for place in places:
-                inbox = _without(cell.inbox, sender, place)
-                inputs.append((Input(Receive(names[sender], self.name, place), messages[place]), inbox, cell.left))
-        return [*(self._move(cell, *each) for each in inputs), *self._faults(cell)]
+        if state.crashed or state.retired or state.prompt:
+            inputs = inputs[:1]
+        else:
+            inputs += [(Input(step), cell.inbox, left) for step, left in self._asked(state, cell.left)]
+            if not state.absent:
+                inputs += self._arriving(cell, state)
+        found = (self._move(cell, *each) for each in inputs)
+        moves = [move for move in found if move is not None]
+        if not state.prompt and not state.absent:
+            moves += self._faults(cell)
+        return moves
 
-    def _move(self, cell: _Cell, each: Input, inbox: tuple[tuple[int, ...], ...], left: Allotment) -> Move:
+    def _asked(self, state: State, left: Allotment) -> list[tuple[Step, Allotment]]:
+        """What the process may be told next, and the faults of its own that are steps of it."""
+        steps: list[tuple[Step, Allotment]] = []
+        if left.script and state.absent == isinstance(left.script[0], Join):
+            step: Step = left.script[0]
+            if isinstance(step, Broadcast) and not step.payload:
+                step = step._replace(payload=self._payload(state))
+            steps.append((step, left._replace(script=left.script[1:])))
+        if state.absent:
+            return steps
+        if left.broadcasts:
+            fewer = left._replace(broadcasts=left.broadcasts - 1)
+            steps.append((Broadcast(self.name, self._payload(state)), fewer))
+        if left.restarts:
+            steps.append((Restart(self.name), left._replace(restarts=left.restarts - 1)))
+        if left.breaks:
+            fewer = left._replace(breaks=left.breaks - 1)
+            steps += [(Break(self.name, peer), fewer) for peer in state.connected]
+        if left.suspicions:
+            fewer = left._replace(suspicions=left.suspicions - 1)
+            steps += [(Suspect(self.name, peer), fewer) for peer in self._roster.others(self.name)]
+        return steps
+
+    def _payload(self, state: State) -> bytes:
+        return f"{self.name}/{state.broadcasts + 1}".encode()
+
+    def _arriving(self, cell: _Cell, state: State) -> list[tuple[Input, tuple[tuple[int, ...], ...], Allotment]]:
+        names = self._roster.names
+        inputs = []
+        for sender, messages in enumerate(cell.inbox):
+            if not messages:
+                continue
+            if self._session_links:
+                items = [self._mail.messages[number] for number in messages]
+                places: Sequence[int] = arrivals(items, names[sender] in state.connected)
+            else:
+                places = (0,) if self._fifo else _distinct(messages)
+            for place in places:
+                inbox = self._after_arrival(cell.inbox, sender, place)
+                inputs.append((Input(Receive(names[sender], self.name, place), messages[place]), inbox, cell.left))
+        return inputs
+
+    def _after_arrival(
+        self, inbox: tuple[tuple[int, ...], ...], sender: int, place: int
+    ) -> tuple[tuple[int, ...], ...]:
+        messages = inbox[sender]
+        if self._session_links:
+            item = self._mail.messages[messages[place]]
+            rest = messages[place if isinstance(item, Closed) and item.last else place + 1 :]
+        else:
+            rest = messages[:place] + messages[place + 1 :]
+        return (*inbox[:sender], rest, *inbox[sender + 1 :])
+
+    def _move(self, cell: _Cell, each: Input, inbox: tuple[tuple[int, ...], ...], left: Allotment) -> Move | None:
         # A message in another place of the inbox is the same input.
         step = each.step._replace(place=0) if isinstance(each.step, Receive) else each.step
         edge = self._edge(cell.state, Input(step, each.message))
+        if edge is None:
+            return None
+        if self.states[edge.state].retired:
+            inbox, left = ((),) * len(self._roster), Allotment()
         target = self._cell(_Cell(edge.state, inbox, left))
-        return Move(each, target, edge.posts, edge.entry, cell.state, edge.failure)
+        return Move(each, target, edge.posts, edge.entries, cell.state, edge.failure)
 
     def _faults(self, cell: _Cell) -> list[Move]:
         moves = []
-        if cell.left.duplicates:
+        if cell.left.duplicates and not self._session_links:
             left = cell.left._replace(duplicates=cell.left.duplicates - 1)
             for sender, messages in enumerate(cell.inbox):
                 for place in _distinct(messages):
                     inbox = self._with(cell.inbox, sender, messages[place])
                     step = Duplicate(self._roster.names[sender], self.name, place)
                     target = self._cell(_Cell(cell.state, inbox, left))
-                    moves.append(Move(Input(step, messages[place]), target, (), None, cell.state))
+                    moves.append(Move(Input(step, messages[place]), target, (), (), cell.state))
         if cell.left.crashes:
             state = self._crashed(cell.state)
             target = self._cell(_Cell(state, ((),) * len(self._roster), Allotment()))
-            moves.append(Move(Input(Crash(self.name)), target, (), None, cell.state))
+            moves.append(Move(Input(Crash(self.name)), target, self._last_words(), (), cell.state))
         return moves
+
+    def _last_words(self) -> tuple[Post, ...]:
+        if not self._session_links:
+            return ()
+        number = self._mail.number(Closed(0, graceful=False, last=True))
+        return tuple((slot, self.slot, number) for slot in range(len(self._roster)) if slot != self.slot)
 
     def _with(self, inbox: tuple[tuple[int, ...], ...], sender: int, message: int) -> tuple[tuple[int, ...], ...]:
         messages = (*inbox[sender], message)
@@ -284,65 +374,92 @@ class Member:
             state = at.parent
 
     def _fresh(self) -> tuple[Process, WorldPort]:
-        port = WorldPort(self.name, 0, self._carry)
-        process = self._stack.process(port, self._roster)
-        process.start()
+        peers = self._roster.others(self.name) if self._session_links else None
+        port = WorldPort(self.name, 0, self._carry, peers)
+        process = self._stack.process(port, self._started_with)
+        if self._founder:
+            process.start()
         return process, port
 
-    def _carry(self, _: ProcessId, destinations: Sequence[ProcessId], message: WireMessage) -> None:
-        number = self._mail.number(message)
+    def _carry(self, _: ProcessId, destinations: Sequence[ProcessId], item: InFlight) -> None:
+        number = self._mail.number(item)
         slots = self._roster.slots
         self._out.extend((slots[destination], self.slot, number) for destination in destinations)
 
-    def _edge(self, state: int, each: Input) -> _Edge:
-        known = self._edges.get((state, each))
-        if known is None:
-            known = self._edges[state, each] = self._run(state, each)
-        return known
+    def _edge(self, state: int, each: Input) -> _Edge | None:
+        key = (state, each)
+        if key not in self._edges:
+            self._edges[key] = self._run(state, each)
+        return self._edges[key]
 
-    def _run(self, number: int, each: Input) -> _Edge:
+    def _run(self, number: int, each: Input) -> _Edge | None:
+        """What the input does; `None` if the process refuses what its application asks."""
         self.runs += 1
         process, port = self._fresh()
         for earlier in self.history(number):
-            self._feed(process, port, earlier)
+            process = self._feed(process, port, earlier).process
         self._out.clear()
         before = self.states[number]
         try:
-            entry = self._feed(process, port, each)
+            fed = self._feed(process, port, each)
             if port.clock_was_read and not self._clocked:
                 raise ClockReadError
+        except RefusedError:
+            return None
         except ClockReadError:
             raise
         except Exception as error:
+            if isinstance(error, UnsupportedByStackError) and isinstance(each.step, ApplicationStep | Restart):
+                raise
             # Whatever a protocol raises between correct processes is a finding, and must not end the search.
-            return _Edge(self._crashed(number), (), None, f"{type(error).__name__}: {error}")
+            return _Edge(self._crashed(number), (), (), f"{type(error).__name__}: {error}")
         posts = tuple(self._out)
-        account = before.account if entry is None else before.account.after(entry)
+        account = before.account
+        for entry in fed.entries:
+            account = account.after(entry)
         broadcasts = before.broadcasts + isinstance(each.step, Broadcast)
-        return _Edge(self._state(number, each, process, port, account, broadcasts), posts, entry, None)
+        return _Edge(self._state(number, each, fed.process, port, account, broadcasts), posts, fed.entries, None)
 
-    def _feed(self, process: Process, port: WorldPort, each: Input) -> LogEntry | None:
-        message = self._mail.messages[each.message] if each.message >= 0 else None
-        return feed(process, port, each.step, message).entry
+    def _feed(self, process: Process, port: WorldPort, each: Input) -> Fed:
+        item = self._mail.messages[each.message] if each.message >= 0 else None
+        return feed(self._stack, self._started_with, process, port, each.step, item)
 
     def _state(
         self, parent: int, each: Input | None, process: Process, port: WorldPort, account: Account, broadcasts: int
     ) -> int:
         digest = self._digest(process, port) if self._merge else None
-        key = (digest, account.key, broadcasts) if digest is not None else (parent, each)
+        absent = not self._founder and not port.steps
+        key = (digest, account.key, broadcasts, absent) if digest is not None else (parent, each)
         known = self._states.get(key)
         if known is None:
             known = self._states[key] = len(self.states)
             inputs = [Input(Take(self.name))] if port.queue else []
             inputs.extend(Input(Fire(self.name, timer)) for timer in port.timers)
-            rest = left_over(self.name, process, self._roster.others(self.name))
-            if self._sizes is not None:
-                rest.extend(grown(self.name, process, self._sizes))
+            rest = []
+            if not account.out:
+                rest = [
+                    *left_over(self.name, process, self._roster.others(self.name)),
+                    *grown(self.name, process, self._sizes),
+                ]
             prompt = bool(port.queue) and (
                 self._prompt is Promptness.ALL
                 or (self._prompt is Promptness.STABLE and isinstance(port.queue[0], Stable))
             )
-            self.states.append(State(parent, each, broadcasts, False, tuple(inputs), prompt, account, tuple(rest)))
+            self.states.append(
+                State(
+                    parent,
+                    each,
+                    broadcasts,
+                    absent,
+                    False,
+                    port.retired,
+                    tuple(sorted(port.connected)),
+                    tuple(inputs),
+                    prompt,
+                    account,
+                    tuple(rest),
+                )
+            )
         return known
 
     def _crashed(self, number: int) -> int:
@@ -351,7 +468,7 @@ class Member:
         known = self._states.get(key)
         if known is None:
             known = self._states[key] = len(self.states)
-            self.states.append(before._replace(crashed=True, inputs=(), prompt=False, rest=()))
+            self.states.append(before._replace(crashed=True, inputs=(), connected=(), prompt=False, rest=()))
         return known
 
     def _digest(self, process: Process, port: WorldPort) -> bytes | None:
@@ -361,7 +478,7 @@ class Member:
         pickler = pickle.Pickler(out, protocol=5)
         pickler.dispatch_table = _BY_NAME
         try:
-            pickler.dump((process, list(port.queue), list(port.timers), drawn, clock))
+            pickler.dump((process, list(port.queue), list(port.timers), drawn, clock, port.links, port.retired))
         except (TypeError, AttributeError, RecursionError, pickle.PicklingError):
             return None
         return out.getvalue()
@@ -370,8 +487,3 @@ class Member:
 def _distinct(messages: Sequence[int]) -> list[int]:
     """The first place of each message."""
     return [place for place, message in enumerate(messages) if message not in messages[:place]]
-
-
-def _without(inbox: tuple[tuple[int, ...], ...], sender: int, place: int) -> tuple[tuple[int, ...], ...]:
-    messages = inbox[sender]
-    return (*inbox[:sender], messages[:place] + messages[place + 1 :], *inbox[sender + 1 :])

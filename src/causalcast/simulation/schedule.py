@@ -23,6 +23,17 @@ break a property. Then one step a line, in the order in which they are taken:
 | `fire PROCESS TIMER` | a timer comes due |
 | `duplicate SENDER RECEIVER [PLACE]` | the link repeats a message in flight, behind all that are in flight |
 | `crash PROCESS` | it stops for ever |
+| `restart PROCESS` | it crashes, and is at once made again from what it had written down |
+| `break PROCESS PEER` | the session link that it keeps to the other breaks, and it notices |
+| `join PROCESS CONTACT` | one of the `joiners` starts, and asks to be let in |
+| `leave PROCESS` | its application asks to leave |
+| `suspect PROCESS PEER` | it is told that the other has crashed |
+| `subscribe PROCESS TOPIC` | its application asks for a topic |
+| `unsubscribe PROCESS TOPIC` | its application asks for no more of it |
+
+`members` are there from the start. A line `joiners p3 p4` names processes that are absent until their `join`. To a
+topic one broadcasts with `broadcast PROCESS PAYLOAD TOPIC`, where an empty payload is written `%`. The end of a session
+link is a message in flight like any other, and `receive` is its arrival.
 """
 
 from __future__ import annotations
@@ -34,30 +45,56 @@ from urllib.parse import quote, quote_from_bytes, unquote, unquote_to_bytes
 from causalcast.model import CausalcastError, InvalidNameError, ProcessId, Roster
 from causalcast.protocols import PROPERTIES
 from causalcast.protocols import stack as stack_named
-from causalcast.simulation.properties import ERROR, SAFETY, Account, Truth, Violation, judge_world
-from causalcast.simulation.world import (
+from causalcast.simulation.properties import ERROR, SAFETY, Judge, Violation
+from causalcast.simulation.steps import (
+    Break,
     Broadcast,
     Crash,
     Duplicate,
     Fire,
-    ImpossibleStepError,
-    LogEntry,
+    Join,
+    Leave,
     Receive,
+    Restart,
     Step,
+    Subscribe,
+    Suspect,
     Take,
-    World,
+    Unsubscribe,
+    actor,
 )
+from causalcast.simulation.world import ImpossibleStepError, World
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from causalcast.protocols import Stack
     from causalcast.simulation.properties import TableSizes
+    from causalcast.simulation.steps import LogEntry
+    from causalcast.simulation.truth import Truth
 
 FORMAT: Final = "causalcast schedule 1"
 
 _READABLE: Final = "/:;,.!?+-_~@$&'()*="
 """What stands for itself in a payload, besides letters and digits."""
+
+
+_EMPTY: Final = "%"
+"""A payload of no bytes, where a word must stand."""
+
+_WORDS: Final[dict[type, str]] = {
+    Receive: "receive",
+    Duplicate: "duplicate",
+    Take: "take",
+    Crash: "crash",
+    Restart: "restart",
+    Leave: "leave",
+    Break: "break",
+    Join: "join",
+    Suspect: "suspect",
+    Subscribe: "subscribe",
+    Unsubscribe: "unsubscribe",
+}
 
 
 class ScheduleError(CausalcastError, ValueError):
@@ -75,12 +112,16 @@ class Schedule:
     """The property that it is known to break."""
     note: str = ""
     """A line for the reader."""
+    joiners: tuple[ProcessId, ...] = ()
+    """Who is absent until its join."""
 
     def dump(self) -> str:
         """The text of the file."""
         lines = [FORMAT]
         lines.extend(f"# {line}" for line in self.note.splitlines())
         lines += [f"stack {self.stack}", f"members {' '.join(self.members)}"]
+        if self.joiners:
+            lines.append(f"joiners {' '.join(self.joiners)}")
         if self.breaks is not None:
             lines.append(f"breaks {self.breaks}")
         lines.extend(map(step_text, self.steps))
@@ -90,22 +131,25 @@ class Schedule:
 def step_text(step: Step) -> str:
     """A step as a line of the file."""
     match step:
+        case Broadcast(process, payload, topic) if topic:
+            return f"broadcast {process} {quote_from_bytes(payload, _READABLE) or _EMPTY} {_text(topic)}"
         case Broadcast(process, payload):
             return f"broadcast {process} {quote_from_bytes(payload, _READABLE)}".rstrip()
-        case Receive(sender, receiver, place):
-            return f"receive {sender} {receiver}" + (f" {place}" if place else "")
-        case Duplicate(sender, receiver, place):
-            return f"duplicate {sender} {receiver}" + (f" {place}" if place else "")
-        case Take(process):
-            return f"take {process}"
+        case Receive(sender, receiver, place) | Duplicate(sender, receiver, place):
+            return f"{_WORDS[type(step)]} {sender} {receiver}" + (f" {place}" if place else "")
         case Fire(process, timer):
             return f"fire {process} {_timer_text(timer)}"
-        case Crash(process):
-            return f"crash {process}"
+        case Subscribe(process, topic) | Unsubscribe(process, topic):
+            return f"{_WORDS[type(step)]} {process} {_text(topic)}"
+    return " ".join((_WORDS[type(step)], *step))
+
+
+def _text(text: str) -> str:
+    return quote(text, _READABLE)
 
 
 def _timer_text(timer: object) -> str:
-    return quote(timer if isinstance(timer, str) else repr(timer), _READABLE)
+    return _text(timer if isinstance(timer, str) else repr(timer))
 
 
 def load(text: str) -> Schedule:
@@ -124,7 +168,7 @@ def load(text: str) -> Schedule:
         if not word:
             continue
         try:
-            if word in {"stack", "members", "breaks"}:
+            if word in {"stack", "members", "joiners", "breaks"}:
                 if steps or word in head:
                     raise ValueError(f"{word!r} comes once, before the steps")
                 head[word] = rest.strip()
@@ -137,12 +181,14 @@ def load(text: str) -> Schedule:
             raise ScheduleError(f"there is no line that says {word!r}")
     try:
         members = Roster(head["members"].split()).names
+        joiners = Roster(head.get("joiners", "").split()).names
+        Roster((*members, *joiners))
     except InvalidNameError as error:
         raise ScheduleError(str(error)) from None
     breaks = head.get("breaks")
     if breaks is not None and breaks not in {*PROPERTIES, ERROR}:
         raise ScheduleError(f"{breaks!r} is no property")
-    return Schedule(head["stack"], members, tuple(steps), breaks, "\n".join(notes))
+    return Schedule(head["stack"], members, tuple(steps), breaks, "\n".join(notes), joiners)
 
 
 def _step(word: str, words: list[str]) -> Step:
@@ -151,24 +197,39 @@ def _step(word: str, words: list[str]) -> Step:
             return Broadcast(process)
         case "broadcast", [process, payload]:
             return Broadcast(process, unquote_to_bytes(payload))
-        case "receive", [sender, receiver]:
-            return Receive(sender, receiver)
-        case "receive", [sender, receiver, place]:
-            return Receive(sender, receiver, _place(place))
-        case "duplicate", [sender, receiver]:
-            return Duplicate(sender, receiver)
-        case "duplicate", [sender, receiver, place]:
-            return Duplicate(sender, receiver, _place(place))
-        case "take", [process]:
-            return Take(process)
+        case "broadcast", [process, payload, topic]:
+            return Broadcast(process, b"" if payload == _EMPTY else unquote_to_bytes(payload), unquote(topic))
+        case "receive", [sender, receiver, *place] if len(place) < 2:
+            return Receive(sender, receiver, _place(*place))
+        case "duplicate", [sender, receiver, *place] if len(place) < 2:
+            return Duplicate(sender, receiver, _place(*place))
         case "fire", [process, timer]:
             return Fire(process, unquote(timer))
-        case "crash", [process]:
-            return Crash(process)
+        case (("take" | "crash" | "restart" | "leave"), [process]):
+            return _ALONE[word](process)
+        case (("join" | "suspect" | "break"), [process, other]):
+            return _WITH_ANOTHER[word](process, other)
+        case "subscribe", [process, topic]:
+            return Subscribe(process, unquote(topic))
+        case "unsubscribe", [process, topic]:
+            return Unsubscribe(process, unquote(topic))
     raise ValueError(f"{' '.join([word, *words])!r} is no step")
 
 
-def _place(text: str) -> int:
+_ALONE: Final[dict[str, Callable[[ProcessId], Step]]] = {
+    "take": Take,
+    "crash": Crash,
+    "restart": Restart,
+    "leave": Leave,
+}
+_WITH_ANOTHER: Final[dict[str, Callable[[ProcessId, ProcessId], Step]]] = {
+    "join": Join,
+    "suspect": Suspect,
+    "break": Break,
+}
+
+
+def _place(text: str = "0") -> int:
     if not text.isdecimal():
         raise ValueError(f"{text!r} is no place on a link")
     return int(text)
@@ -176,7 +237,9 @@ def _place(text: str) -> int:
 
 def record(world: World, *, breaks: str | None = None, note: str = "") -> Schedule:
     """All steps that `world` has taken so far."""
-    return Schedule(world.stack.name, world.roster.names, tuple(world.schedule), breaks, note)
+    members = world.members.names
+    joiners = tuple(name for name in world.roster if name not in world.members)
+    return Schedule(world.stack.name, members, tuple(world.schedule), breaks, note, joiners)
 
 
 class Replay:
@@ -185,13 +248,26 @@ class Replay:
     `violations` holds what is broken so far of P1, P3, P4 and P5, and failures of processes.
     """
 
-    def __init__(self, stack: Stack, members: Sequence[ProcessId], *, seed: int = 0) -> None:
-        self.world = World(stack, members, seed=seed)
-        self.entries: list[tuple[ProcessId, LogEntry]] = []
+    def __init__(
+        self, stack: Stack, members: Sequence[ProcessId], joiners: Sequence[ProcessId] = (), *, seed: int = 0
+    ) -> None:
+        self.world = World(stack, members, joiners, seed=seed)
+        self._judge = Judge(self.world)
+
+    @property
+    def entries(self) -> Sequence[tuple[ProcessId, LogEntry]]:
         """All that applications saw, in the order in which it happened."""
-        self.truth = Truth({})
-        self.violations: list[Violation] = []
-        self._accounts = {name: Account(name) for name in self.world.roster}
+        return self.world.entries
+
+    @property
+    def truth(self) -> Truth:
+        """What was broadcast so far."""
+        return self._judge.truth
+
+    @property
+    def violations(self) -> Sequence[Violation]:
+        """What is broken so far."""
+        return self._judge.violations
 
     def do(self, step: Step) -> None:
         """Take `step`. Raises `ImpossibleStepError`; what a protocol raises becomes a violation and a crash."""
@@ -201,21 +277,16 @@ class Replay:
         reason = world.possible(step)
         if reason is not None:
             raise ImpossibleStepError(reason)
-        process = step.receiver if isinstance(step, Receive | Duplicate) else step.process
-        seen = len(world.logs[process])
         try:
             world.do(step)
+        except ImpossibleStepError:
+            raise
         except Exception as error:
             # Between correct processes any error of a protocol is a finding, as in the explorer.
-            self.violations.append(Violation(ERROR, process, f"{type(error).__name__}: {error}"))
+            process = actor(step)
+            self._judge.violations.append(Violation(ERROR, process, f"{type(error).__name__}: {error}"))
             world.crash(process)
-        for entry in world.logs[process][seen:]:
-            account = self._accounts[process]
-            if entry.kind == "broadcast":
-                self.truth = self.truth.after(entry, account.delivered)
-            self.violations.extend(account.judge(entry, self.truth))
-            self._accounts[process] = account.after(entry)
-            self.entries.append((process, entry))
+        self._judge.look()
 
     def _resolved(self, step: Fire) -> Fire:
         """The timer that the file's text means."""
@@ -228,9 +299,10 @@ class Replay:
 
     def judge(self, properties: Collection[str], sizes: TableSizes | None = None) -> list[Violation]:
         """What is broken of `properties`; what must happen at last only if nothing is left to do."""
-        found = [violation for violation in self.violations if violation.property in properties]
-        last = frozenset(properties) - SAFETY
-        return [*found, *judge_world(self.world, last, sizes)] if last else found
+        found = [*self.violations]
+        if frozenset(properties) - SAFETY and self.world.quiescent:
+            found += self._judge.at_rest(sizes)
+        return [violation for violation in found if violation.property in properties]
 
 
 def replay(schedule: Schedule, stack: Stack | None = None) -> Replay:
@@ -238,7 +310,7 @@ def replay(schedule: Schedule, stack: Stack | None = None) -> Replay:
 
     Raises `ImpossibleStepError`, which says which step cannot be taken and why.
     """
-    played = Replay(stack or stack_named(schedule.stack), schedule.members)
+    played = Replay(stack or stack_named(schedule.stack), schedule.members, schedule.joiners)
     for number, step in enumerate(schedule.steps, 1):
         try:
             played.do(step)

@@ -1,9 +1,9 @@
 """Make a schedule that breaks a property small: drop members and steps while it still breaks the same one.
 
-Delta debugging (Zeller and Hildebrandt 2002): members are dropped one at a time, then ever smaller runs of steps,
-until no single step can go. Dropping a step makes others impossible; those are dropped with it. A reception is known
-by the step that sent its message, not by its place on the link, so it survives when others before it go. Only where
-all links keep their order in the schedule, they keep it in what is made of it.
+Delta debugging (Zeller and Hildebrandt 2002): processes are dropped one at a time, with the steps that name them, then
+ever smaller runs of steps, until no single step can go. Dropping a step makes others impossible; those are dropped
+with it. A reception is known by the step that sent its message, not by its place on the link, so it survives when
+others before it go. Only where all links keep their order in the schedule, they keep it in what is made of it.
 
 `effort` bounds the steps taken in all attempts together; what is smallest by then is returned.
 
@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from causalcast.protocols import stack as stack_named
 from causalcast.simulation.properties import SAFETY, Violation
 from causalcast.simulation.schedule import Replay, Schedule
-from causalcast.simulation.world import Duplicate, ImpossibleStepError, Receive, Step
+from causalcast.simulation.steps import Closed, Duplicate, Receive, Step, parties
+from causalcast.simulation.world import ImpossibleStepError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -43,6 +44,14 @@ class _Named(NamedTuple):
     message: Label | None
 
 
+class _Processes(NamedTuple):
+    members: tuple[ProcessId, ...]
+    joiners: tuple[ProcessId, ...]
+
+    def without(self, name: ProcessId) -> _Processes:
+        return _Processes(*(tuple(other for other in names if other != name) for names in self))
+
+
 class NotBrokenError(ValueError):
     """The schedule does not break the property."""
 
@@ -50,10 +59,8 @@ class NotBrokenError(ValueError):
 class _Attempt:
     """One run of some of the steps; `broken` is the violation, `steps` what was really done up to it."""
 
-    def __init__(
-        self, stack: Stack, members: Sequence[ProcessId], prop: str, sizes: TableSizes | None, fifo: bool
-    ) -> None:
-        self.replay = Replay(stack, members)
+    def __init__(self, stack: Stack, processes: _Processes, prop: str, sizes: TableSizes | None, fifo: bool) -> None:
+        self.replay = Replay(stack, processes.members, processes.joiners)
         self.steps: list[_Named] = []
         self.broken: Violation | None = None
         self._property = prop
@@ -93,12 +100,13 @@ class _Attempt:
                     return
             elif step.place < len(labels):
                 message = labels[step.place]
+        first, stays = self._taken_from_link(step)
         try:
             self.replay.do(step)
         except ImpossibleStepError:
             return
         if isinstance(step, Receive):
-            labels.pop(step.place)
+            del labels[first : step.place + 1 - stays]
         elif isinstance(step, Duplicate) and message is not None:
             labels.append(message)
         for link, messages in self.replay.world.in_flight.items():
@@ -108,6 +116,17 @@ class _Attempt:
         self.steps.append(_Named(named.number, step, message))
         if self._property in SAFETY:
             self.broken = next((each for each in self.replay.violations if each.property == self._property), None)
+
+    def _taken_from_link(self, step: Step) -> tuple[int, bool]:
+        """Where a reception begins to take from its link, and whether what arrives stays there: see `World`."""
+        world = self.replay.world
+        if not isinstance(step, Receive):
+            return 0, False
+        if not world.stack.session_links:
+            return step.place, False
+        items = world.in_flight.get((step.sender, step.receiver), [])
+        item = items[step.place] if step.place < len(items) else None
+        return 0, isinstance(item, Closed) and item.last
 
 
 def shrink(
@@ -123,29 +142,31 @@ def shrink(
     Raises `NotBrokenError` if `schedule` does not break it.
     """
     stack = stack or stack_named(schedule.stack)
-    members = schedule.members
+    processes = _Processes(schedule.members, schedule.joiners)
     named: Sequence[_Named] = [_Named(number, step, None) for number, step in enumerate(schedule.steps, 1)]
-    fifo = not any(isinstance(step, Receive) and step.place for step in schedule.steps)
-    best = _Attempt(stack, members, prop, sizes, fifo).run(named)
+    # What overtakes on a session link does so by right.
+    ordered = not any(isinstance(step, Receive) and step.place for step in schedule.steps)
+    fifo = ordered and not stack.session_links
+    best = _Attempt(stack, processes, prop, sizes, fifo).run(named)
     if best.broken is None:
         raise NotBrokenError(f"the schedule does not break {prop}")
     spent = 0
     smaller = True
     while smaller:
         smaller = False
-        for name in members:
-            if len(members) > 1 and name in members and spent < effort:
-                fewer = tuple(member for member in members if member != name)
+        for name in (*processes.members, *processes.joiners):
+            fewer = processes.without(name)
+            if fewer.members and spent < effort:
                 attempt = _Attempt(stack, fewer, prop, sizes, fifo).run(_without(best.steps, name))
                 spent += len(attempt.steps)
                 if attempt.broken is not None:
-                    best, members, smaller = attempt, fewer, True
+                    best, processes, smaller = attempt, fewer, True
         size = max(len(best.steps) // 2, 1)
         while size:
             start = 0
             while start < len(best.steps) and spent < effort:
                 steps = [*best.steps[:start], *best.steps[start + size :]]
-                attempt = _Attempt(stack, members, prop, sizes, fifo).run(steps)
+                attempt = _Attempt(stack, processes, prop, sizes, fifo).run(steps)
                 spent += len(attempt.steps)
                 if attempt.broken is not None and len(attempt.steps) < len(best.steps):
                     best, smaller = attempt, True
@@ -153,17 +174,15 @@ def shrink(
                     start += size
             size //= 2
     kept = tuple(each.step for each in best.steps)
-    return replace(schedule, members=members, steps=kept, breaks=prop, note=str(best.broken))
+    return replace(
+        schedule,
+        members=processes.members,
+        joiners=processes.joiners,
+        steps=kept,
+        breaks=prop,
+        note=str(best.broken),
+    )
 
 
 def _without(steps: Iterable[_Named], name: ProcessId) -> list[_Named]:
-    return [
-        named
-        for named in steps
-        if name
-        not in (
-            (named.step.sender, named.step.receiver)
-            if isinstance(named.step, Receive | Duplicate)
-            else (named.step.process,)
-        )
-    ]
+    return [named for named in steps if name not in parties(named.step)]

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from causalcast.model import Delivered, Message, ProtocolViolationError, Tag
+from causalcast.protocols.ordering.meter import Meter
 from causalcast.protocols.port import BroadcastMessage
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class CBCAST:
         """Slot and count of a dot that is missing here, to the messages filed under it."""
         self._here: list[set[int]] = [set() for _ in roster]
         """For each slot, the counters of messages that wait."""
+        self._meter = Meter()
 
     def start(self) -> None:
         """Nothing to do: a static group is complete from the start."""
@@ -98,6 +100,7 @@ class CBCAST:
         """A dot that must be delivered before `message` and is not (algorithm 1, line 10); `None` if there is none."""
         counts = message.counts
         own = self._slots[message.origin]
+        self._meter.count += len(counts)
         for slot, delivered in enumerate(self._delivered):
             needed = counts[slot] - 1 if slot == own else counts[slot]
             if needed > delivered:
@@ -135,3 +138,17 @@ class CBCAST:
     def unstable(self) -> int:
         """No stability here."""
         return 0
+
+    def words(self) -> int:
+        """004 section 8.3.1.2: the received and the delivered vector, and vector and origin of each that waits."""
+        size = len(self._roster)
+        return 2 * size + (size + 1) * sum(map(len, self._here))
+
+    def entries(self, message: BroadcastMessage) -> int:
+        """The counts of its vector."""
+        return len(message.counts) if isinstance(message, VectorMessage) else 0
+
+    @property
+    def operations(self) -> int:
+        """A vector's length for each time that a message is held against what is delivered."""
+        return self._meter.count

@@ -39,6 +39,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import msgspec
 
 from causalcast.model import Delivered, Message, ProtocolViolationError, RawDot, Stable, Tag
+from causalcast.protocols.ordering.meter import Meter
 from causalcast.protocols.port import BroadcastMessage
 
 if TYPE_CHECKING:
@@ -121,6 +122,7 @@ class TCB:
         """For each slot, the past of the latest message or phantom of that member that counts here."""
         self._pending = [0] * size
         self._phantoms: dict[int, Phantom] = {}
+        self._meter = Meter()
 
     # ------------------------------------------------------------------ the application's side
 
@@ -207,6 +209,7 @@ class TCB:
 
         bits = 0
         graph = self._graph
+        self._meter.count += len(context)
         for before_slot, before_counter in unstable:
             before = graph[before_slot].get(before_counter)
             if before is None or before.stage < DELIVERED:
@@ -239,6 +242,7 @@ class TCB:
         Its past is what its sender was heard to have, and the previous message: nothing new is behind anyone.
         """
         counter = message.counter
+        self._meter.count += 1
         past = list(self._heard[slot])
         past[slot] = counter
         counts = self._heard[slot] = tuple(past)
@@ -329,6 +333,7 @@ class TCB:
         be in it need a look at the pasts.
         """
         counts = list(self._heard[slot])
+        self._meter.count += len(counts) * len(pred)
         tags = []
         known = 1 << slot
         for before_slot, before_counter in pred:
@@ -350,6 +355,7 @@ class TCB:
     def _update_stability(self, slot: int, counts: tuple[int, ...]) -> None:
         """The member of `slot` has all of `counts` in its past: clear its bit there (algorithm 9, lines 47 to 56)."""
         bit = 1 << slot
+        self._meter.count += len(counts)
         complete = []
         for nodes, heard, count in zip(self._graph, self._heard[slot], counts, strict=True):
             if heard < count:
@@ -415,6 +421,31 @@ class TCB:
     def graph_size(self) -> int:
         """Nodes in the graph, slots included."""
         return sum(map(len, self._graph))
+
+    def words(self) -> int:
+        """The graph, counted as in 004 section 8.3.1.1: 4 per node (dot 2, stage 1, bits 1) and 4 per edge.
+
+        An edge of the document is 2 words where its later dot names its predecessor and 2 where its earlier one names
+        its successor, until the earlier one is deleted. Edges are not kept here once their later dot is delivered: they
+        are counted from the contexts of the nodes, for each dot of a context that is a node itself.
+        """
+        count = 0
+        for nodes in self._graph:
+            for node in nodes.values():
+                carrier = node.tag or node.message
+                context = carrier.context if carrier is not None else ()
+                edges = sum(counter in self._graph[self._slots[origin]] for origin, counter in context)
+                count += 4 + 4 * edges
+        return count
+
+    def entries(self, message: BroadcastMessage) -> int:
+        """The dots of its context."""
+        return len(message.context) if isinstance(message, TaggedMessage | Phantom) else 0
+
+    @property
+    def operations(self) -> int:
+        """One per edge looked at, and one per vector entry."""
+        return self._meter.count
 
     def describe(self) -> list[str]:
         """The graph as lines `dot stage bits`, in order of dot; bits in roster order from the left (figure 24)."""

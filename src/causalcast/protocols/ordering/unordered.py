@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from causalcast.model import Message, ProtocolViolationError, Tag
+from causalcast.protocols.ordering.meter import Meter
 from causalcast.protocols.port import BroadcastMessage
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Unordered:
         self._sent = 0
         self._contiguous = [0] * len(roster)
         self._beyond: list[set[int]] = [set() for _ in roster]
+        self._meter = Meter()
 
     def start(self) -> None:
         """Nothing to do: a static group is complete from the start."""
@@ -63,6 +65,7 @@ class Unordered:
         slot = self._roster.slots.get(message.origin)
         if slot is None or message.origin == self._me or message.counter < 1:
             raise ProtocolViolationError(f"{message.origin}:{message.counter} is no message of another member")
+        self._meter.count += 1
         beyond = self._beyond[slot]
         counter = message.counter
         if counter <= self._contiguous[slot] or counter in beyond:
@@ -88,3 +91,16 @@ class Unordered:
     def unstable(self) -> int:
         """No stability here."""
         return 0
+
+    def words(self) -> int:
+        """A word per count, and one per counter above a gap."""
+        return len(self._contiguous) + sum(map(len, self._beyond))
+
+    def entries(self, message: BroadcastMessage) -> int:
+        """None: a message says nothing of others."""
+        return 0
+
+    @property
+    def operations(self) -> int:
+        """One per message received."""
+        return self._meter.count
