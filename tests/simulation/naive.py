@@ -42,6 +42,10 @@ class NaiveHost:
     def now_ns(self) -> int:
         return self.naive.now
 
+    @property
+    def now(self) -> int:
+        return self.naive.now
+
     def send(self, destinations: Sequence[str], message: WireMessage) -> None:
         self.naive.send(self.name, destinations, message)
 

@@ -152,8 +152,8 @@ def test_what_a_stack_cannot_do_is_said() -> None:
     for fault, words in (
         (Join("q", 0), "join is beyond the stack 'counting'"),
         (Leave("p0", 0), "leave is beyond"),
-        (Turnover(0, 100 * MS, MS), "join is beyond"),
-        (Churn(10 * MS, 0, 100 * MS), "leave is beyond"),
+        (Turnover(0, 100 * MS, MS), "turnover is beyond"),
+        (Churn(10 * MS, 0, 100 * MS), "churn is beyond"),
     ):
         with pytest.raises(UnsupportedFaultError, match=words):
             run(COUNTING, [fault])
@@ -181,7 +181,7 @@ def test_churn_keeps_the_size_and_has_the_rate_of_its_sessions() -> None:
     churn = Churn(10_000 * MS, at_ns=1_000 * MS, for_ns=60_000 * MS)
     counts, gaps = [], []
     for seed in range(20):
-        planned, joiners = plan_faults([churn], members, seed)
+        planned, joiners = plan_faults([churn], members, GOSSIP, seed)
         there = set(members)
         departures = [fault for fault in planned if isinstance(fault, Leave)]
         joins = [fault for fault in planned if isinstance(fault, Join)]
@@ -203,7 +203,7 @@ def test_a_turnover_has_both_its_rates() -> None:
     turnover = Turnover(0, 60_000 * MS, join_every_ns=100 * MS, leave_every_ns=200 * MS, departure="crash")
     kinds: Counter[type] = Counter()
     for seed in range(10):
-        planned, _ = plan_faults([turnover], members, seed)
+        planned, _ = plan_faults([turnover], members, GOSSIP, seed)
         kinds.update(map(type, planned))
     assert abs(kinds[Join] - 6_000) < 4 * math.sqrt(6_000)
     assert abs(kinds[Crash] - 3_000) < 4 * math.sqrt(3_000)

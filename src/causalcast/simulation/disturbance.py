@@ -231,7 +231,7 @@ class Disturbances:
     def __init__(
         self, simulator: Simulator, faults: Sequence[Fault], record: Callable[[world.Step], None] | None
     ) -> None:
-        check_faults(faults, simulator.members, simulator.roster, simulator.stack)
+        check_faults(faults, simulator.members, simulator.roster)
         self._simulator = simulator
         self._faults = faults
         self._random = random.Random(f"{simulator.seed}=loss")

@@ -140,11 +140,17 @@ DRAWN: Final = ("pause", "partition", "cut", "flap")
 """What `draw_faults` draws from; all of them end."""
 
 
-def plan_faults(faults: Sequence[Fault], members: Roster, seed: int) -> tuple[tuple[Fault, ...], tuple[ProcessId, ...]]:
+def plan_faults(
+    faults: Sequence[Fault], members: Roster, stack: Stack, seed: int
+) -> tuple[tuple[Fault, ...], tuple[ProcessId, ...]]:
     """`faults` with every `Churn` and `Turnover` drawn out into single joins and departures, and who joins.
 
-    Whoever joins by these is called `j0`, `j1`, ...
+    Whoever joins by these is called `j0`, `j1`, ... Raises `UnsupportedFaultError` for what is beyond the stack.
     """
+    for fault in faults:
+        lacking = _lacking(fault, stack)
+        if lacking is not None:
+            raise UnsupportedFaultError(f"{_kind(fault)}{lacking[0]} is beyond the stack {stack.name!r}: {lacking[1]}")
     planned: list[Fault] = []
     joiners = {fault.process: None for fault in faults if isinstance(fault, Join)}
     for place, fault in enumerate(faults):
@@ -204,8 +210,8 @@ class _Comings:
                 found.append(Join(name, time_ns))
 
 
-def check_faults(faults: Iterable[Fault], members: Roster, roster: Roster, stack: Stack) -> None:
-    """Raises `InvalidModelError` or `UnsupportedFaultError` unless `faults` can happen to these processes."""
+def check_faults(faults: Iterable[Fault], members: Roster, roster: Roster) -> None:
+    """Raises `InvalidModelError` unless `faults` can happen to these processes."""
     joins: set[ProcessId] = set()
     for fault in faults:
         match fault:
@@ -227,9 +233,6 @@ def check_faults(faults: Iterable[Fault], members: Roster, roster: Roster, stack
                 raise InvalidModelError(f"a {_kind(fault)} names {name!r}, which is no process of this run")
             if times > 1:
                 raise InvalidModelError(f"a {_kind(fault)} names {name!r} twice")
-        lacking = _lacking(fault, stack)
-        if lacking is not None:
-            raise UnsupportedFaultError(f"{_kind(fault)}{lacking[0]} is beyond the stack {stack.name!r}: {lacking[1]}")
 
 
 def _kind(fault: Fault) -> str:

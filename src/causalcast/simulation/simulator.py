@@ -115,7 +115,7 @@ class Simulator:
         self.stack = stack
         self.members = Roster(names)
         """Those of the start."""
-        faults, joiners = plan_faults(faults, self.members, seed)
+        faults, joiners = plan_faults(faults, self.members, stack, seed)
         self.roster = Roster((*names, *joiners)) if joiners else self.members
         """All who are ever part of the run."""
         self.seed = seed
