@@ -86,10 +86,6 @@ class Oracle:
         first = [row["event"] for row in self.logs[process].rows if row["event"] in ("join", "leave")]
         return bool(first) and first[0] == "join"
 
-    def left(self, process: str) -> bool:
-        last = [row["event"] for row in self.logs[process].rows if row["event"] in ("join", "leave")]
-        return bool(last) and last[-1] == "leave"
-
 
 class _Topic:
     def __init__(self, oracle: Oracle, topic: str) -> None:
@@ -108,6 +104,7 @@ class _Topic:
                     else:
                         self.sent[_dot(row)] = row
         # Numbers run on across topics, so what was sent in another topic is neither a gap nor lost here.
+        self.arrivals = {process: self._arrivals(log) for process, log in oracle.logs.items()}
         self.elsewhere = {
             _dot(row)
             for row in oracle.all_rows
@@ -119,6 +116,17 @@ class _Topic:
         self._report_absent()
         self.past = self._pasts()
         self.stability = any(row["event"] == "stable" for rows in self.rows.values() for row in rows)
+
+    def _arrivals(self, log: Log) -> list[int]:
+        """Return when the process may have been given a state: joins, and subscriptions in the midst of its log."""
+        found = []
+        for row in log.rows:
+            before = {other["seq"] for other in log.rows if other["seq"] < row["seq"] and other["event"] == "subscribe"}
+            at_the_start = len(before) == row["seq"] - 1
+            here = (row.get("topic") or "") == self.topic
+            if row["event"] == "join" or (row["event"] == "subscribe" and here and not at_the_start):
+                found.append(row["seq"])
+        return found
 
     def _is_lost(self, dot: Dot) -> bool:
         origin, counter = dot
@@ -252,7 +260,10 @@ class _Topic:
         if origin not in self.oracle.logs or self.oracle.correct(origin):
             return True
         return any(
-            _dot(row) == m and row["event"] in ("deliver", "stable") for rows in self.rows.values() for row in rows
+            _dot(row) == m and row["event"] in ("deliver", "stable")
+            for process, rows in self.rows.items()
+            if process != origin
+            for row in rows
         )
 
     # ----------------------------------------------------------------------------------------------- entitlement
@@ -321,10 +332,13 @@ class _Topic:
                 continue
             context = {(origin, counter) for origin, counter in row["context"]}
             beyond = context - self.past[m]
-            if self.oracle.joined(q):
+            if self.arrivals[q]:
                 beyond = {d for d in beyond if d in self.universe and (d in owed or d in position)}
+            for j in self.oracle.logs:
+                if j != q and self.arrivals[j] and self._after_join(m, j, last=False):
+                    beyond = {d for d in beyond if d in self.universe and self._after_join(d, j, last=True)}
             cover = {c for d in context if d in self.universe for c in self.past[d] | {d}}
-            joiners = [j for j in self.oracle.logs if self.oracle.joined(j)]
+            joiners = [j for j in self.oracle.logs if self.arrivals[j]]
             touched = [j for j in joiners if any(self._after_join(c, j, last=False) for c in cover)]
             left_out = {c for c in self.past[m] - cover if all(self._after_join(c, j, last=True) for j in touched)}
             if beyond or left_out:
@@ -332,7 +346,7 @@ class _Topic:
 
     def _maybe_inherited(self, m: Dot, n: Dot) -> bool:
         """Whether a joiner may have come by m with its state, so that n follows m although no log says so."""
-        joiners = [p for p in self.oracle.logs if self.oracle.joined(p)]
+        joiners = [p for p in self.oracle.logs if self.arrivals[p]]
         unsettled = any(not self._after_join(m, j, last=True) for j in joiners if self._broadcast_here(j))
         return unsettled and any(self._after_join(n, j, last=False) for j in joiners)
 
@@ -340,8 +354,7 @@ class _Topic:
         return any(origin == process for origin, _ in self.universe)
 
     def _after_join(self, m: Dot, joiner: str, *, last: bool) -> bool:
-        joins = [row["seq"] for row in self.oracle.logs[joiner].rows if row["event"] == "join"]
-        since = joins[-1] if last else joins[0]
+        since = self.arrivals[joiner][-1 if last else 0]
         return any(d[0] == joiner and d in self.sent and self.sent[d]["seq"] > since for d in self.past[m] | {m})
 
     def _stable(self, q: str, position: dict[Dot, int], owed: set[Dot]) -> None:
@@ -354,10 +367,13 @@ class _Topic:
                 self._fault("stable-order", q, dot)
             if dot in self.universe:
                 stable.setdefault(dot, row["seq"])
-        foreign = set(position) - owed if self.oracle.joined(q) else set()
+        came = self.arrivals[q]
+        foreign = {m for m, at in position.items() if m not in owed or at <= came[-1]} if came else set()
         expected = set(position) - foreign
         nobody_stopped = all(p in self.oracle.evictions for p in self.oracle.crashed if p in self.oracle.logs)
-        must = nobody_stopped and self.oracle.correct(q) and not self.oracle.left(q) and not self.oracle.logs[q].holes
+        spans = self._intervals(q)
+        stays = bool(spans) and spans[-1][1] == FOREVER
+        must = nobody_stopped and self.oracle.correct(q) and stays and not self.oracle.logs[q].holes
         for m, at in stable.items():
             if m not in position:
                 if not self.oracle.logs[q].holes:

@@ -7,16 +7,33 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from causalcast.model import UnsupportedByStackError
 from causalcast.protocols import STACKS, stack
 from causalcast.protocols.ordering import Unordered
 from causalcast.simulation.explorer import Case, explore
 from causalcast.simulation.local import Promptness
-from causalcast.simulation.properties import violations
-from causalcast.simulation.schedule import Replay, Schedule, replay
+from causalcast.simulation.properties import judge_world, violations
+from causalcast.simulation.schedule import Replay, Schedule, load, replay
 from causalcast.simulation.shrink import shrink
-from causalcast.simulation.world import Broadcast, Crash, Duplicate, Step, World
+from causalcast.simulation.steps import (
+    Break,
+    Broadcast,
+    Crash,
+    Duplicate,
+    Join,
+    Leave,
+    Restart,
+    Step,
+    Subscribe,
+    Suspect,
+    Unsubscribe,
+    actor,
+)
+from causalcast.simulation.world import ImpossibleStepError, World
 from tests.protocols.mutants import mutated
 from tests.protocols.mutants.plausible import PLAUSIBLE
+from tests.simulation import small_stacks
+from tests.simulation.small_stacks import small
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -32,63 +49,112 @@ NAMES = ("p0", "p1", "p2")
 def logs_of(world: World) -> tuple[object, ...]:
     """What every application saw, to the last tag."""
     return tuple(
-        (name, tuple((e.kind, e.tag.dot, e.tag.context, e.tag.counts, e.payload) for e in entries))
+        (name, tuple((e.kind, e.tag and (e.message, e.tag.context, e.tag.counts), e[2:]) for e in entries))
         for name, entries in world.logs.items()
     )
 
 
-def choices(world: World, case: Case, left: dict[str, int]) -> Iterator[Step]:
-    yield from world.enabled(fifo=case.fifo)
-    for name in case.names:
-        if left[name] and name not in world.crashed:
-            sent = sum(entry.kind == "broadcast" for entry in world.logs[name])
-            yield Broadcast(name, f"{name}/{sent + 1}".encode())
-    if left["duplicates"]:
-        for (sender, receiver), messages in world.in_flight.items():
-            yield from (Duplicate(sender, receiver, place) for place in range(len(messages)))
-    if left["crashes"]:
-        yield from (Crash(name) for name in case.names if name not in world.crashed)
+class Left:
+    """What of a case is still to come; everything shared by all, as the case says it."""
+
+    def __init__(self, case: Case) -> None:
+        assert isinstance(case.broadcasts, int)
+        self.broadcasts = {
+            name: case.broadcasts // len(case.members) + (slot < case.broadcasts % len(case.members))
+            for slot, name in enumerate(case.members)
+        }
+        self.scripts = {name: list(steps) for name, steps in case.scripts.items()}
+        self.faults = {
+            Duplicate: case.duplicates,
+            Crash: case.crashes,
+            Restart: case.restarts,
+            Break: case.breaks,
+            Suspect: case.suspicions,
+        }
+
+    def choices(self, world: World, case: Case) -> Iterator[Step]:
+        yield from world.enabled(fifo=case.fifo)
+        for name, number in self.broadcasts.items():
+            if number:
+                yield Broadcast(name, payload_of(world, name))
+        for steps in self.scripts.values():
+            if steps:
+                yield (
+                    steps[0]._replace(payload=payload_of(world, steps[0].process))
+                    if isinstance(steps[0], Broadcast)
+                    else steps[0]
+                )
+        if self.faults[Duplicate]:
+            for (sender, receiver), messages in world.in_flight.items():
+                yield from (Duplicate(sender, receiver, place) for place in range(len(messages)))
+        for fault in (Crash, Restart):
+            if self.faults[fault]:
+                yield from map(fault, case.names)
+        for fault in (Break, Suspect):
+            if self.faults[fault]:
+                yield from (fault(one, other) for one in case.names for other in case.names if one != other)
+
+    def take(self, world: World, step: Step) -> None:
+        """Raises `ImpossibleStepError`."""
+        world.do(step)
+        name = actor(step)
+        if any(steps and type(steps[0]) is type(step) and actor(steps[0]) == name for steps in self.scripts.values()):
+            self.scripts[name].pop(0)
+        elif isinstance(step, Broadcast):
+            self.broadcasts[name] -= 1
+        elif type(step) in self.faults:
+            self.faults[type(step)] -= 1
+
+    def out_of_broadcasts(self, world: World) -> bool:
+        return not any(number for name, number in self.broadcasts.items() if name not in world.crashed)
 
 
-def take(world: World, step: Step, left: dict[str, int]) -> None:
-    if isinstance(step, Broadcast):
-        left[step.process] -= 1
-    left["duplicates"] -= isinstance(step, Duplicate)
-    left["crashes"] -= isinstance(step, Crash)
-    world.do(step)
+def payload_of(world: World, name: str) -> bytes:
+    sent = sum(entry.kind == "broadcast" for entry in world.logs[name])
+    return f"{name}/{sent + 1}".encode()
 
 
-def at_rest(world: World, case: Case, left: dict[str, int]) -> bool:
-    return world.quiescent and not any(left[name] for name in case.names if name not in world.crashed)
+def run(case: Case, path: tuple[Step, ...]) -> tuple[World, Left]:
+    world, left = World(case.stack, case.members, case.joiners), Left(case)
+    for step in path:
+        left.take(world, step)
+    return world, left
+
+
+def possible(case: Case, path: tuple[Step, ...], step: Step) -> bool:
+    world, left = run(case, path)
+    try:
+        left.take(world, step)
+    except ImpossibleStepError:
+        return False
+    return True
 
 
 def walk(case: Case) -> tuple[int, set[object], set[str]]:
     """Every interleaving, each from the start: how many, all final logs, and all that any of them breaks."""
-    assert isinstance(case.broadcasts, int)
-    assert isinstance(case.duplicates, int)
-    assert isinstance(case.crashes, int)
     number, ends, broken = 0, set(), set()
+    moving = bool(case.scripts or case.suspicions or case.restarts or case.breaks)
     todo: list[tuple[Step, ...]] = [()]
     while todo:
         path = todo.pop()
-        world = World(case.stack, case.names)
-        left = {
-            name: case.broadcasts // len(case.names) + (slot < case.broadcasts % len(case.names))
-            for slot, name in enumerate(case.names)
-        } | {"duplicates": case.duplicates, "crashes": case.crashes}
-        for step in path:
-            take(world, step, left)
+        world, left = run(case, path)
         while True:
-            steps = list(choices(world, case, left))
-            if at_rest(world, case, left):
+            steps = [step for step in left.choices(world, case) if world.possible(step) is None]
+            if moving:
+                steps = [step for step in steps if possible(case, path, step)]
+            if not steps or (not moving and world.quiescent and left.out_of_broadcasts(world)):
                 number += not steps
                 ends.add(logs_of(world))
-                found = violations(world.logs, case.checked, crashed=world.crashed)
+                found = (
+                    judge_world(world, case.checked, case.sizes)
+                    if moving
+                    else violations(world.logs, case.checked, crashed=world.crashed)
+                )
                 broken |= {violation.property for violation in found}
             if not steps:
                 break
             todo.extend((*path, step) for step in steps[1:])
-            take(world, steps[0], left)
+            left.take(world, steps[0])
             path = (*path, steps[0])
     return number, ends, broken
 
@@ -99,7 +165,9 @@ def explored(case: Case, *, reduce: bool, merge: bool) -> tuple[int, set[object]
         case,
         reduce=reduce,
         merge=merge,
-        on_end=lambda steps: ends.add(logs_of(replay(Schedule("", case.names, steps), case.stack).world)),
+        on_end=lambda steps: ends.add(
+            logs_of(replay(Schedule("", case.members, steps, joiners=case.joiners), case.stack).world)
+        ),
     )
     assert outcome.found is None
     assert outcome.exhausted
@@ -136,6 +204,44 @@ def test_the_search_finds_exactly_what_a_plain_walk_finds(mutant: Any) -> None:
         case = Case(made, NAMES[:2], 1, properties=frozenset({prop}), **{"fifo": True, **mutant.case})
         for reduce in (True, False):
             assert (explore(case, reduce=reduce).found is not None) == (prop in walk(case)[2])
+
+
+JOIN = {"p2": (Join("p2", "p0"),)}
+TOPIC = {"p1": (Subscribe("p1", "a"),), "p0": (Broadcast("p0", b"", "a"),)}
+MOVING: list[tuple[type[small_stacks.Small], int, int, dict[str, Any]]] = [
+    (small_stacks.Overlay, 3, 1, {"scripts": JOIN}),
+    (small_stacks.Overlay, 3, 0, {"scripts": {"p2": (Join("p2", "p0"), Broadcast("p2"), Leave("p2"))}}),
+    (small_stacks.HastyOverlay, 3, 1, {"scripts": JOIN}),
+    (small_stacks.Overlay, 2, 1, {"scripts": {"p0": (Leave("p0"),)}}),
+    (small_stacks.Overlay, 2, 1, {"breaks": 1}),
+    (small_stacks.Overlay, 2, 1, {"crashes": 1}),
+    (small_stacks.DeafOverlay, 2, 1, {"breaks": 1, "sizes": lambda process: process.tables()}),
+    (small_stacks.Publisher, 2, 0, {"scripts": TOPIC}),
+    (small_stacks.Publisher, 2, 0, {"scripts": {**TOPIC, "p1": (Subscribe("p1", "a"), Unsubscribe("p1", "a"))}}),
+    (small_stacks.HastyPublisher, 2, 0, {"scripts": TOPIC}),
+    (small_stacks.Lasting, 2, 2, {"restarts": 1}),
+    (small_stacks.Forgetful, 2, 1, {"restarts": 1, "duplicates": 1}),
+    (small_stacks.Club, 2, 1, {"suspicions": 1}),
+    (small_stacks.SilentClub, 2, 1, {"suspicions": 1}),
+]
+
+
+@pytest.mark.parametrize(("kind", "nodes", "broadcasts", "settings"), MOVING)
+def test_joins_topics_restarts_and_breaks_are_walked_as_a_plain_walk_does(
+    kind: type[small_stacks.Small], nodes: int, broadcasts: int, settings: Mapping[str, Any]
+) -> None:
+    case = Case(small(kind), NAMES[:nodes], broadcasts, fifo=True, properties=frozenset(), **settings)
+    number, ends, _ = walk(case)
+    assert explored(case, reduce=True, merge=False)[1] == ends
+    if case.scripts and not case.breaks:
+        assert explored(case, reduce=False, merge=False)[0] == number
+        assert explored(case, reduce=False, merge=True)[0] == number
+    checked = frozenset({"P1", "P2", "P3", "P7", "P8"} if case.sizes else {"P1", "P2", "P3", "P8"})
+    broken = walk(replace(case, properties=checked))[2]
+    for prop in checked:
+        for reduce in (True, False):
+            outcome = explore(replace(case, properties=frozenset({prop})), reduce=reduce)
+            assert (outcome.found is not None) == (prop in broken), prop
 
 
 class Sleepy(Unordered):
@@ -236,3 +342,72 @@ def test_a_found_schedule_replays_to_the_same_violation() -> None:
     for step in found.schedule:
         played.do(step)
     assert found.violation in played.judge({"P3"})
+
+
+MISTAKES: list[tuple[type[small_stacks.Small], str, int, int, dict[str, Any]]] = [
+    (small_stacks.HastyOverlay, "P2", 7, 1, {"scripts": JOIN}),
+    (small_stacks.DirectOverlay, "P2", 3, 1, {"breaks": 1}),
+    (small_stacks.DeafOverlay, "P7", 2, 1, {"breaks": 1, "sizes": lambda process: process.tables()}),
+    (small_stacks.HastyPublisher, "P2", 5, 0, {"scripts": TOPIC}),
+    (small_stacks.Forgetful, "P1", 7, 2, {"restarts": 1, "duplicates": 1}),
+    (small_stacks.SilentClub, "P2", 9, 1, {"suspicions": 1}),
+    (
+        small_stacks.LaxPublisher,
+        "P2",
+        12,
+        0,
+        {"scripts": {**TOPIC, "p1": (Subscribe("p1", "a"), Unsubscribe("p1", "a"), Subscribe("p1", "a"))}},
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "prop", "steps", "broadcasts", "settings"), MISTAKES)
+def test_mistakes_of_moving_members_become_small_schedules(
+    kind: type[small_stacks.Small], prop: str, steps: int, broadcasts: int, settings: Mapping[str, Any]
+) -> None:
+    case = Case(small(kind), NAMES, broadcasts, fifo=True, properties=frozenset({prop}), **settings)
+    outcome = explore(case)
+    assert outcome.found is not None
+    found = Schedule(case.stack.name, case.members, outcome.found.schedule, joiners=case.joiners)
+    tried = shrink(found, prop, stack=case.stack, sizes=case.sizes)
+    assert (len(tried.steps), tried.breaks) == (steps, prop), tried.dump()
+    read = load(tried.dump())
+    assert list(map(type, read.steps)) == list(map(type, tried.steps))
+    assert read == tried
+    assert [str(each) for each in replay(read, case.stack).judge({prop}, case.sizes)][:1] == [tried.note]
+
+
+RIGHT: list[tuple[type[small_stacks.Small], int, dict[str, Any]]] = [
+    (small_stacks.Overlay, 2, {"scripts": {"p2": (Join("p2", "p0"), Broadcast("p2"), Leave("p2"))}}),
+    (small_stacks.Overlay, 2, {"breaks": 1}),
+    (small_stacks.Publisher, 0, {"scripts": {**TOPIC, "p2": (Subscribe("p2", "a"), Broadcast("p2", b"", "a"))}}),
+    (small_stacks.Lasting, 2, {"duplicates": 1, "restarts": 2}),
+    (small_stacks.Club, 1, {"crashes": 1, "suspicions": 1}),
+]
+
+
+@pytest.mark.parametrize(("kind", "broadcasts", "settings"), RIGHT)
+def test_moving_members_that_make_no_mistake_are_exhausted(
+    kind: type[small_stacks.Small], broadcasts: int, settings: Mapping[str, Any]
+) -> None:
+    outcome = explore(Case(small(kind), NAMES, broadcasts, fifo=True, properties=frozenset({"P1", "P2"}), **settings))
+    assert outcome.found is None, outcome.found
+    assert outcome.exhausted
+
+
+def test_a_join_that_never_completes_is_a_violation() -> None:
+    deaf = small(small_stacks.Small, dynamic=True)
+
+    class Unheard(small_stacks.Small):
+        def join(self, contact: str) -> None:
+            """Ask nobody."""
+
+    case = Case(replace(deaf, kind=Unheard), NAMES, 0, fifo=True, properties=frozenset({"P8"}), scripts=JOIN)
+    found = explore(case).found
+    assert found is not None
+    assert str(found.violation) == "P8 p2: its join never complete"
+
+
+def test_a_stack_that_cannot_do_what_a_script_says_is_refused() -> None:
+    with pytest.raises(UnsupportedByStackError):
+        explore(Case(stack("cbcast"), NAMES, 1, scripts={"p0": (Leave("p0"),)}))

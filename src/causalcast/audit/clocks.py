@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from causalcast.audit.closure import close
-from causalcast.audit.events import JOIN, NO_VALUE, SUBSCRIBE
-from causalcast.audit.members import Member, find_members
+from causalcast.audit.events import NO_VALUE, SUBSCRIBE
+from causalcast.audit.members import Member, arrivals, find_members
 from causalcast.audit.timeline import Grid
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class TopicClock:
     stability_owed: bool
     """Whether every message must become stable: nobody stopped for good while still a member."""
     joiners: tuple[tuple[int, int, int], ...] = ()
-    """Origins that joined while others ran: origin, rank of its first message after its first and its last join."""
+    """Origins that came while others ran: origin, rank of its first message after its first and its last arrival."""
 
     @property
     def messages(self) -> int:
@@ -389,9 +389,9 @@ class _TopicBuilder:
         """Yield who joined late: its messages may follow what came with the state it joined with."""
         for a, origin in enumerate(clock.origins):
             log = self.by_name.get(origin)
-            if log is None or not self.members[origin].joined_late:
+            joins = () if log is None else arrivals(log.marks, self.topic)
+            if not joins:
                 continue
-            joins = [mark.seq for mark in log.marks if mark.event == JOIN]
             block = clock.block(a)
             after = [np.flatnonzero(clock.seq[block] > seq) for seq in (joins[0], joins[-1])]
             first, last = (int(rows[0]) + 1 if rows.size else NEVER for rows in after)
@@ -425,6 +425,8 @@ class _TopicBuilder:
                 continue
             delivered = np.zeros(clock.messages, dtype=bool)
             for log in self.logs:
+                if log.process == origin:
+                    continue
                 index = self.index[log.process]
                 mine = np.flatnonzero([log.names[code] == origin for code in index.runs_origin.tolist()])
                 numbers = clock.counters[clock.block(a)]

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from causalcast.audit.members import FOREVER, Interval, intervals
+from causalcast.audit.members import FOREVER
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from causalcast.audit.members import Interval
     from causalcast.audit.view import View
 
     Ints = NDArray[np.int64]
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
 def entitle(view: View) -> None:
     """Find, per origin, the ranges of numbers that the process is entitled to; see `members`."""
     topic = view.topic
-    spans = intervals(view.process, view.marks, topic.topic, view.clock.subscriptions)
-    for span in spans:
+    for span in view.spans:
         if span.start == 0 and span.end == FOREVER and view.member.correct:
             view.owed[:] = True
             view.owed_to_the_end[:] = True

@@ -116,6 +116,21 @@ def _last(marks: Sequence[Mark], *events: int) -> int | None:
     return next((m.event for m in reversed(marks) if m.event in events), None)
 
 
+def arrivals(marks: Sequence[Mark], topic: str) -> tuple[int, ...]:
+    """Return the rows at which a process may have been given a state that its log does not show.
+
+    That is every `join`, and every `subscribe` to the topic but those that its log begins with.
+    """
+    joins = [mark.seq for mark in marks if mark.event == JOIN]
+    opening = 0
+    while opening < len(marks) and marks[opening].event == SUBSCRIBE and marks[opening].seq == opening + 1:
+        opening += 1
+    for mark in marks[opening:]:
+        if mark.event == SUBSCRIBE and (mark.topic or "") == topic:
+            joins.append(mark.seq)
+    return tuple(sorted(joins))
+
+
 def intervals(process: str, marks: Sequence[Mark], topic: str, subscriptions: bool) -> list[Interval]:
     """Return the intervals in which `process` was a member of `topic`, in order.
 

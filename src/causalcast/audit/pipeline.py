@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from causalcast.audit.carried import add_carried, check_carried, find_carried
 from causalcast.audit.clocks import Known, LogFinding, build_clock
 from causalcast.audit.depot import Depot
 from causalcast.audit.errors import InputUnusable
@@ -64,15 +65,26 @@ def run_audit(
     from causalcast.audit import ingest  # noqa: PLC0415
 
     say = progress or (lambda _: None)
-    inputs = ingest.find_inputs(sources)
+    carried = find_carried(sources)
+    inputs = ingest.find_inputs(carried.traces) if carried.traces or not carried else None
+    named = tuple(str(source) for source in sources)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
     say("Starting Spark")
-    with spark_session(master, jvm_bytes=inputs.json_size) as session:
+    with spark_session(master, jvm_bytes=inputs.json_size if inputs is not None else 0) as session:
         local = (session.sparkContext.master or "").startswith("local")
-        with tempfile.TemporaryDirectory(prefix="causalcast-audit-") as scratch:
-            depot = Depot(scratch if local else None)
-            return _Audit(session, depot, inputs, tuple(str(s) for s in sources), frozenset(crashed), out, say).run()
+        result = None
+        if inputs is not None:
+            with tempfile.TemporaryDirectory(prefix="causalcast-audit-") as scratch:
+                depot = Depot(scratch if local else None)
+                result = _Audit(session, depot, inputs, named, frozenset(crashed), out, say).run()
+                if not carried:
+                    return result
+        say("Checking the clocks that the traces carry")
+        result = add_carried(result, check_carried(session, carried), named)
+    if out is not None:
+        _write(result, out)
+    return result
 
 
 class _Audit:

@@ -8,6 +8,7 @@ import numpy as np
 
 from causalcast.audit.clocks import NEVER
 from causalcast.audit.events import NO_VALUE
+from causalcast.audit.members import FOREVER
 from causalcast.audit.metrics import logarithm
 from causalcast.audit.order import check_order, first_per_cause
 from causalcast.audit.violations import (
@@ -71,7 +72,8 @@ def check_stability(view: View) -> None:
 
 def _stability_owed(view: View) -> Bools:
     topic, member = view.topic, view.member
-    if not topic.stability_owed or not member.correct or member.left or member.holes:
+    open_to_the_end = bool(view.spans) and view.spans[-1].end == FOREVER
+    if not topic.stability_owed or not member.correct or not open_to_the_end or member.holes:
         return np.zeros(topic.messages, dtype=bool)
     return ~view.foreign_past()
 

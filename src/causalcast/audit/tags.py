@@ -34,11 +34,19 @@ def check_tags(view: View, log: TopicBody) -> None:
     rank = dots - topic.starts[topic.owner[dots]] + 1
     over = np.zeros(of.size, dtype=bool)
     over[known] = rank[known] > topic.past[topic.owner[dots[known]], of[known]]
-    if view.member.joined_late:
+    if view.arrivals:
         # What a joiner's tag names of the time before came with the state that it joined with.
         inherited = ~view.owed[dots] & (view.position[dots] == 0)
         over &= ~inherited
         unknown[:] = False
+    if over.any() or unknown.any():
+        # So did what follows the message of one who came late.
+        for j, first, rejoined in topic.joiners:
+            if j == view.own:
+                continue
+            touched = (of >= 0) & view.after_join(of, j, first)
+            over &= ~(touched & ~view.after_join(dots, j, rejoined))
+            unknown &= ~touched
     wrong = np.zeros(topic.messages, dtype=bool)
     for mask, reason in ((over, TAG_OVER), (unknown, TAG_UNKNOWN)):
         at = np.flatnonzero(mask)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from causalcast.audit.members import arrivals, intervals
 from causalcast.audit.violations import CODE, NO_REASON, Violations
 
 if TYPE_CHECKING:
@@ -44,6 +45,9 @@ class View:
         self.result = result
         self.process = body.process
         self.member: Member = clock.members[body.process]
+        self.arrivals = arrivals(marks, topic.topic)
+        self.spans = intervals(self.process, marks, topic.topic, clock.subscriptions)
+        """When it was a member of the topic."""
         self.own = topic.origins.index(body.process) if body.process in topic.origins else -1
         self.position = np.zeros(topic.messages, dtype=np.int64)
         self.explicit = False
@@ -113,9 +117,9 @@ class View:
         return because
 
     def foreign_past(self) -> Bools:
-        """Mark what a joiner delivered before it was a member, which may have been stable before it came."""
-        if self.member.joined_late:
-            return ~self.owed
+        """Mark what one who came late was given or delivered before it came, which may have become stable by then."""
+        if self.arrivals:
+            return ~self.owed | (self.position <= self.arrivals[-1])
         return np.zeros(self.topic.messages, dtype=bool)
 
     def after_join(self, rows: Ints, joiner: int, rank: int) -> Bools:

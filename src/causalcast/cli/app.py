@@ -13,6 +13,8 @@ from causalcast.cli.audit import audit
 from causalcast.cli.console import forget_stdout, open_standard_streams
 from causalcast.cli.errors import CommandError
 from causalcast.cli.explore import explore
+from causalcast.cli.importing import import_
+from causalcast.cli.lab import lab
 from causalcast.cli.node import node
 from causalcast.cli.simulate import simulate
 from causalcast.cli.stacks import stacks
@@ -39,6 +41,8 @@ app.command()(node)
 app.command()(simulate)
 app.command()(explore)
 app.command()(audit)
+app.command("import")(import_)
+app.add_typer(lab, name="lab")
 app.command()(stacks)
 
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from causalcast.model import UnknownStackError
 from causalcast.protocols.dissemination import Direct
+from causalcast.protocols.hypercube_stacks import HYPERCUBE_STACKS
 from causalcast.protocols.membership import StaticMembership
 from causalcast.protocols.ordering import CBCAST, TCB, Unordered
 from causalcast.protocols.stack import Stack
@@ -66,6 +67,7 @@ _STACKS: Final = (
         process_cost="O(n) counts",
         source="-",
     ),
+    *HYPERCUBE_STACKS,
 )
 
 STACKS: Final[dict[str, Stack]] = {stack.name: stack for stack in _STACKS}

@@ -78,7 +78,7 @@ class Case:
     """
     anyone: bool = False
     fifo: bool = False
-    """Links keep order. Otherwise whatever is in flight on a link may come next."""
+    """Links keep order, as session links always do. Otherwise whatever is in flight on a link may come next."""
     duplicates: int | tuple[int, ...] = 0
     """How many messages in flight are repeated, at most; or how many on the way to each."""
     crashes: int | tuple[int, ...] = 0

@@ -29,6 +29,7 @@ from causalcast.model import (
     Subscribed,
     Tag,
     TopicError,
+    Unsubscribed,
 )
 from causalcast.simulation.steps import (
     Break,
@@ -291,6 +292,8 @@ def _seen(name: ProcessId, event: Event) -> tuple[LogEntry, ...]:
             return (LogEntry("stable", tag, topic=topic),)
         case Subscribed(topic):
             return (LogEntry("subscribe", topic=topic),)
+        case Unsubscribed(topic):
+            return (LogEntry("unsubscribed", topic=topic),)
         case MembershipChanged(joined=joined, evicted=evicted):
             own = (LogEntry("join"),) if name in joined else ()
             return (*own, *(LogEntry("evict", peer=peer) for peer in evicted))

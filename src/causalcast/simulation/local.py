@@ -197,7 +197,7 @@ class Member:
         self._founder = name in founders
         self._started_with = founders if name in founders else Roster([name])
         self._mail = mail
-        self._fifo = fifo
+        self._fifo = fifo or stack.session_links
         self._prompt = prompt
         self._merge = merge
         self._clocked = clocked
@@ -205,7 +205,8 @@ class Member:
         self._session_links = stack.session_links
         self._out: list[Post] = []
         self._states: dict[object, int] = {}
-        self._edges: dict[tuple[int, Input], _Edge | None] = {}
+        self._edges: dict[tuple[int, type, Input], _Edge | None] = {}
+        """With the type of the step: as tuples, steps of different types can be equal."""
         self._cells: dict[_Cell, int] = {}
         self._moves: dict[int, tuple[Move, ...]] = {}
         self._posted: dict[tuple[int, int, int], int] = {}
@@ -387,7 +388,7 @@ class Member:
         self._out.extend((slots[destination], self.slot, number) for destination in destinations)
 
     def _edge(self, state: int, each: Input) -> _Edge | None:
-        key = (state, each)
+        key = (state, type(each.step), each)
         if key not in self._edges:
             self._edges[key] = self._run(state, each)
         return self._edges[key]
@@ -429,7 +430,11 @@ class Member:
     ) -> int:
         digest = self._digest(process, port) if self._merge else None
         absent = not self._founder and not port.steps
-        key = (digest, account.key, broadcasts, absent) if digest is not None else (parent, each)
+        key = (
+            (digest, account.key, broadcasts, absent)
+            if digest is not None
+            else (parent, each and type(each.step), each)
+        )
         known = self._states.get(key)
         if known is None:
             known = self._states[key] = len(self.states)

@@ -65,11 +65,13 @@ class Standing(NamedTuple):
     """How many times it has asked to be let in."""
     complete: int = 0
     """How many times it was told that it is."""
+    inside: bool = False
+    """Whether that is so, as far as it was told."""
     wanted: bool = False
     """Whether it has not asked to be let out since."""
 
 
-_MEMBER: Final = {GROUP: Standing(1, 1, True)}
+_MEMBER: Final = {GROUP: Standing(1, 1, inside=True, wanted=True)}
 _NOBODY: Final[Mapping[str, Standing]] = {}
 _NOWHERE: Final = Standing()
 
@@ -116,15 +118,17 @@ class Account:
 
     def _after_news(self, entry: LogEntry) -> Account:
         standing, evicted = self.standing, self.evicted
-        asked, complete, wanted = standing.get(entry.topic, _NOWHERE)
+        before = standing.get(entry.topic, _NOWHERE)
         now = None
         match entry.kind:
             case "joining" | "subscribing":
-                now = Standing(asked + (not wanted), complete, True)
+                now = before._replace(asked=before.asked + (not before.wanted), wanted=True)
             case "join" | "subscribe":
-                now = Standing(asked, min(complete + 1, asked), wanted)
+                now = before._replace(complete=min(before.complete + 1, before.asked), inside=before.wanted)
             case "leave" | "unsubscribe":
-                now = Standing(asked, complete, False)
+                now = before._replace(inside=False, wanted=False)
+            case "unsubscribed":
+                now = before._replace(inside=False)
             case "evict":
                 evicted |= {entry.peer}
         if now is not None:
@@ -133,16 +137,14 @@ class Account:
 
     def times(self, topic: str) -> int:
         """For which time it is a member (and subscribed to `topic`) now; 0 if it is not."""
-        for where in {GROUP, topic}:
-            asked, complete, wanted = self.standing.get(where, _NOWHERE)
-            if not wanted or complete < asked:
-                return 0
+        if not all(self.standing.get(where, _NOWHERE).inside for where in (GROUP, topic)):
+            return 0
         return self.standing[topic].complete
 
     @property
-    def joining(self) -> list[str]:
+    def waiting(self) -> list[str]:
         """The topics (the group) of which it waits to hear that it is let in."""
-        return [topic for topic, (asked, complete, wanted) in self.standing.items() if wanted and complete < asked]
+        return [topic for topic, standing in self.standing.items() if standing.wanted and not standing.inside]
 
     @property
     def out(self) -> bool:
@@ -294,7 +296,7 @@ def judge_end(truth: Truth, ends: Sequence[End]) -> list[Violation]:
                 Violation(
                     "P8", account.name, f"{f'its subscription to {topic}' if topic else 'its join'} never complete"
                 )
-                for topic in account.joining
+                for topic in account.waiting
             )
     return found
 

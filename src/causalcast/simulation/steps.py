@@ -39,7 +39,8 @@ class LogEntry(NamedTuple):
     """What an application saw or did.
 
     `broadcast`, `deliver` and `stable` are about the message of `tag`. `joining` and `subscribing` are calls,
-    complete with `join` and `subscribe`; `leave` and `unsubscribe` are calls too, for nothing is owed from then on.
+    complete with `join` and `subscribe`; `leave` and `unsubscribe` are calls too, for nothing is owed from then on;
+    `unsubscribed` is the news that the latter is complete.
     `evict` is the news that `peer` was put out, `recover` a restart of the process itself.
     """
 

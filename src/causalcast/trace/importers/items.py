@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-CLOCKS_FILE: Final = "_clocks.jsonl"
-"""Where an import leaves its clocked events. The underscore keeps it out of the schema 1 traces of its folder."""
-REJECTED_FILE: Final = "_rejected.jsonl"
+CLOCKS_FILE: Final = "clocks.import"
+"""Where an import leaves its clocked events, as JSON lines. The name keeps it out of the traces of its folder."""
+REJECTED_FILE: Final = "rejected.import"
 MAX_LINE_BYTES: Final = 1 << 20
 """A longer line is set aside unread."""
 MAX_LOG_BYTES: Final = 1 << 30

@@ -89,8 +89,8 @@ class _Known:
     links: tuple[str, ...]
 
 
-def opentelemetry(path: str | os.PathLike[str]) -> Iterator[Item]:
-    """Yield the spans of an OTLP JSON file.
+def opentelemetry(*paths: str | os.PathLike[str]) -> Iterator[Item]:
+    """Yield the spans of OTLP JSON files.
 
     Each span is a `ClockedEvent` without a clock: it sends its own context, and receives its parent's and its links'.
     Where these come from another process there are `send` and `receive` rows too: the message is the parent (or
@@ -101,21 +101,24 @@ def opentelemetry(path: str | os.PathLike[str]) -> Iterator[Item]:
         ImportUnusable: no OTLP JSON, or larger than `MAX_DOCUMENT_BYTES`.
         OSError: the file cannot be read.
     """
-    source = Path(path)
     known: dict[str, _Known] = {}
-    for line, document in _documents(source):
-        if isinstance(document, Rejected):
-            yield document
-            continue
-        for part in document.resource_spans:
-            process = _process(part.resource)
-            for number, raw in enumerate((raw for scope in part.scope_spans for raw in scope.spans), start=1):
-                try:
-                    span = msgspec.json.decode(raw, type=_Span)
-                    yield _add(span, process, known, source, line)
-                except (ValueError, RecursionError) as error:
-                    yield rejected(source, line, f"span {number} of {process}: {error}", bytes(raw))
+    for source in map(Path, paths):
+        for line, document in _documents(source):
+            if isinstance(document, Rejected):
+                yield document
+                continue
+            for part in document.resource_spans:
+                yield from _spans(part, known, source, line)
     yield from _messages(known)
+
+
+def _spans(part: _ResourceSpans, known: dict[str, _Known], path: Path, line: int) -> Iterator[Item]:
+    process = _process(part.resource)
+    for number, raw in enumerate((raw for scope in part.scope_spans for raw in scope.spans), start=1):
+        try:
+            yield _add(msgspec.json.decode(raw, type=_Span), process, known, path, line)
+        except (ValueError, RecursionError) as error:
+            yield rejected(path, line, f"span {number} of {process}: {error}", bytes(raw))
 
 
 def _documents(path: Path) -> Iterator[tuple[int, _Document | Rejected]]:

@@ -18,25 +18,29 @@ if TYPE_CHECKING:
 PARQUET_SUFFIXES: Final = (".parquet", ".pq")
 
 
-def schema1(path: str | os.PathLike[str]) -> Iterator[Item]:
-    """Yield the events of a trace of schema version 1 and its bad rows. `.parquet` and `.pq` are Parquet.
+def schema1(*paths: str | os.PathLike[str]) -> Iterator[Item]:
+    """Yield the events of traces of schema version 1 and their bad rows. `.parquet` and `.pq` are Parquet.
 
     `causalcast audit` reads both forms itself; an import checks a trace without Spark, or brings it into one form.
 
     Raises:
         ImportUnusable: not readable as Parquet, or a row of a Parquet file is bad.
-        OSError: the file cannot be read.
+        OSError: a file cannot be read.
     """
-    source = Path(path)
-    if source.name.endswith(PARQUET_SUFFIXES):
+    for source in map(Path, paths):
+        if not source.name.endswith(PARQUET_SUFFIXES):
+            yield from _lines(source)
+            continue
         try:
             yield from read_parquet(source)
         except TraceReadError as error:
             raise ImportUnusable(source, error.reason, error.line or None) from error
-        return
+
+
+def _lines(path: Path) -> Iterator[Item]:
     decode = msgspec.json.Decoder(TraceEvent).decode
-    with source.open("rb") as file:
-        for line in lines_of(source, file):
+    with path.open("rb") as file:
+        for line in lines_of(path, file):
             if isinstance(line, Rejected):
                 yield line
                 continue
@@ -44,10 +48,10 @@ def schema1(path: str | os.PathLike[str]) -> Iterator[Item]:
             try:
                 event = decode(text)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                yield rejected(source, number, str(error), text)
+                yield rejected(path, number, str(error), text)
                 continue
             reason = _wrong(event)
-            yield event if reason is None else rejected(source, number, reason, text)
+            yield event if reason is None else rejected(path, number, reason, text)
 
 
 def _wrong(event: TraceEvent) -> str | None:

@@ -11,7 +11,7 @@ import mmap
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
@@ -66,13 +66,18 @@ class _Told:
     """An event that a pattern gave a meaning: where it stands in its process, by its own clock."""
 
     own: int
+    path: Path
     line: int
     kind: str
     message: str | None
 
 
-def shiviz(path: str | os.PathLike[str], patterns: ShivizPatterns | None = None) -> Iterator[Item]:
-    """Yield the events of a ShiViz log.
+_Meanings: TypeAlias = dict[str | None, dict[str, list[_Told]]]
+"""By execution, then by host."""
+
+
+def shiviz(*paths: str | os.PathLike[str], patterns: ShivizPatterns | None = None) -> Iterator[Item]:
+    """Yield the events of ShiViz logs: one file, or the files of several hosts of one run.
 
     Every match is a `ClockedEvent`. A match whose text `broadcast`, `deliver` or `crash` finds something in is a
     `TraceEvent` too: messages are numbered per broadcaster, rows per process, both in the order of the process's own
@@ -84,22 +89,26 @@ def shiviz(path: str | os.PathLike[str], patterns: ShivizPatterns | None = None)
             `MAX_LOG_BYTES` or has a line longer than `MAX_LINE_BYTES`.
         OSError: the file cannot be read.
     """
-    source = Path(path)
-    compiled = _compile(source, patterns or ShivizPatterns())
-    with source.open("rb") as file:
-        size = file.seek(0, 2)
-        if size > MAX_LOG_BYTES:
-            raise ImportUnusable(source, f"{size:,} bytes; a log of more than {MAX_LOG_BYTES:,} has to be split")
-        if size == 0:
-            raise ImportUnusable(source, "the file is empty")
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
-            yield from _Log(source, text, compiled).items()
+    told: _Meanings = {}
+    for source in map(Path, paths):
+        compiled = _compile(source, patterns or ShivizPatterns())
+        with source.open("rb") as file:
+            size = file.seek(0, 2)
+            if size > MAX_LOG_BYTES:
+                raise ImportUnusable(source, f"{size:,} bytes; a log of more than {MAX_LOG_BYTES:,} has to be split")
+            if size == 0:
+                raise ImportUnusable(source, "the file is empty")
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+                yield from _Log(source, text, compiled, told).items()
+    for execution, events in told.items():
+        yield from _schema_rows(events, f"{execution}/" if len(told) > 1 else "")
 
 
 class _Log:
     """One log while it is read; line numbers are counted on from match to match."""
 
-    def __init__(self, path: Path, text: mmap.mmap, patterns: _Compiled) -> None:
+    def __init__(self, path: Path, text: mmap.mmap, patterns: _Compiled, told: _Meanings) -> None:
+        self.told = told
         self.path = path
         self.text = text
         self.patterns = patterns
@@ -109,16 +118,13 @@ class _Log:
     def items(self) -> Iterator[Item]:
         self._refuse_long_lines()
         matched = False
-        executions = list(self._executions())
-        several = len(executions) > 1
-        for name, start, end in executions:
-            told: dict[str, list[_Told]] = {}
+        for name, start, end in self._executions():
+            told = self.told.setdefault(name, {})
             for match in self.patterns.event.finditer(self.text, start, end):
                 if match.end() == match.start():
                     continue
                 matched = True
                 yield from self._event(match, name, told)
-            yield from _schema_rows(self.path, told, f"{name}/" if several else "")
         if not matched:
             pattern = self.patterns.event.pattern.decode()
             raise ImportUnusable(self.path, f"no event matches {pattern!r}; give the log's own expression by --regex")
@@ -167,7 +173,7 @@ class _Log:
             if found is None:
                 continue
             message = found.groupdict().get("message")
-            told.setdefault(host, []).append(_Told(clock.get(host, 0), line, kind, message))
+            told.setdefault(host, []).append(_Told(clock.get(host, 0), self.path, line, kind, message))
             if kind == "broadcast":
                 sends = message
             elif kind == "deliver" and message is not None:
@@ -185,7 +191,7 @@ class _Log:
         return self._line
 
 
-def _schema_rows(path: Path, told: dict[str, list[_Told]], prefix: str) -> Iterator[TraceEvent | Rejected]:
+def _schema_rows(told: dict[str, list[_Told]], prefix: str) -> Iterator[TraceEvent | Rejected]:
     dots: dict[str, tuple[str, int]] = {}
     for host, events in told.items():
         events.sort(key=lambda event: event.own)
@@ -207,7 +213,7 @@ def _schema_rows(path: Path, told: dict[str, list[_Told]], prefix: str) -> Itera
                 dot = (host, counter)
             if dot is None:
                 what = "names no message" if event.message is None else f"no line broadcasts {event.message!r}"
-                yield rejected(path, event.line, f"a {event.kind} event: {what}", "")
+                yield rejected(event.path, event.line, f"a {event.kind} event: {what}", "")
                 continue
             seq += 1
             yield TraceEvent(prefix + host, seq, event.kind, prefix + dot[0], dot[1])

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 TRACE_FILE: Final = "trace.jsonl"
+_NAMES: Final = {TraceEvent: TRACE_FILE, ClockedEvent: CLOCKS_FILE, Rejected: REJECTED_FILE}
 _REJECTED_SHOWN: Final = 5
 
 
@@ -61,29 +62,48 @@ def write_import(items: Iterable[Item], folder: Path) -> Imported:
     if occupied:
         raise ImportUnusable(folder, "the folder is not empty; name a new one, so that no two imports mix")
     imported = Imported()
-    encode = msgspec.json.Encoder().encode
-    names = {TraceEvent: TRACE_FILE, ClockedEvent: CLOCKS_FILE, Rejected: REJECTED_FILE}
-    unfinished = {name: folder / f".{name}.tmp" for name in names.values()}
-    try:
-        with ExitStack() as stack:
-            files: dict[str, BinaryIO] = {}
-            for item in items:
-                name = names[type(item)]
-                file = files.get(name)
-                if file is None:
-                    file = files[name] = stack.enter_context(unfinished[name].open("wb"))
-                _count(imported, item)
-                file.write(encode(item) + b"\n")
+    with ExitStack() as stack:
+        files = _Files(folder, stack)
+        for item in items:
+            _count(imported, item)
+            files.write(item)
         if imported.events == imported.clocked == 0:
             raise _nothing(folder, imported)
-        for name in files:
-            unfinished[name].rename(folder / name)
-    except OSError as error:
-        raise TraceWriteError(folder, error) from error
-    finally:
-        for path in unfinished.values():
-            path.unlink(missing_ok=True)
+        files.finish()
     return imported
+
+
+class _Files:
+    """The files of an import, each opened with its first row; `finish` gives them their names."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self.folder = folder
+        self.stack = stack
+        self._open: dict[str, BinaryIO] = {}
+        self._encode = msgspec.json.Encoder().encode
+
+    def write(self, item: Item) -> None:
+        name = _NAMES[type(item)]
+        try:
+            file = self._open.get(name)
+            if file is None:
+                path = self._unfinished(name)
+                self.stack.callback(path.unlink, missing_ok=True)
+                file = self._open[name] = self.stack.enter_context(path.open("wb"))
+            file.write(self._encode(item) + b"\n")
+        except OSError as error:
+            raise TraceWriteError(self.folder, error) from error
+
+    def finish(self) -> None:
+        try:
+            for name, file in self._open.items():
+                file.close()
+                self._unfinished(name).rename(self.folder / name)
+        except OSError as error:
+            raise TraceWriteError(self.folder, error) from error
+
+    def _unfinished(self, name: str) -> Path:
+        return self.folder / f".{name}.tmp"
 
 
 def _count(imported: Imported, item: Item) -> None:

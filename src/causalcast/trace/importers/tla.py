@@ -43,7 +43,7 @@ class TlaFields:
     receive: str = "<"
 
 
-def tla(path: str | os.PathLike[str], fields: TlaFields | None = None) -> Iterator[Item]:
+def tla(*paths: str | os.PathLike[str], fields: TlaFields | None = None) -> Iterator[Item]:
     """Yield a `ClockedEvent` for each line that carries a clock.
 
     A message is named by sender, receiver and content. Several may have one name: the audit pairs the k-th send of
@@ -52,24 +52,26 @@ def tla(path: str | os.PathLike[str], fields: TlaFields | None = None) -> Iterat
     Raises:
         OSError: the file cannot be read.
     """
-    source = Path(path)
     names = fields or TlaFields()
-    with source.open("rb") as file:
-        for line in lines_of(source, file):
-            if isinstance(line, Rejected):
-                yield line
-                continue
-            number, text = line
-            try:
-                row = msgspec.json.decode(text)
-                if not isinstance(row, dict):
-                    raise ValueError("not a JSON object")
-                clock = _at(row, names.clock)
-                if clock is None and _at(row, names.process) is None:
-                    continue
-                yield _event(row, clock, names, source, number)
-            except (ValueError, RecursionError) as error:
-                yield rejected(source, number, _told(error), text)
+    for source in map(Path, paths):
+        with source.open("rb") as file:
+            for line in lines_of(source, file):
+                item = line if isinstance(line, Rejected) else _item(*line, names, source)
+                if item is not None:
+                    yield item
+
+
+def _item(number: int, text: bytes, names: TlaFields, path: Path) -> Item | None:
+    try:
+        row = msgspec.json.decode(text)
+        if not isinstance(row, dict):
+            raise ValueError("not a JSON object")
+        clock = _at(row, names.clock)
+        if clock is None and _at(row, names.process) is None:
+            return None
+        return _event(row, clock, names, path, number)
+    except (ValueError, RecursionError) as error:
+        return rejected(path, number, _told(error), text)
 
 
 def _event(row: dict[str, Any], clock: object, names: TlaFields, path: Path, number: int) -> ClockedEvent:
