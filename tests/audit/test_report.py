@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import re
-import shutil
-import subprocess
 from html.parser import HTMLParser
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -12,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
+from causalcast.audit.pipeline import to_json
 from causalcast.audit.report import (
-    MAX_FINDINGS,
-    MAX_PROCESSES,
+    MAX_PAGE_BYTES,
     MEANINGS,
     finding_lines,
     quantity,
@@ -31,6 +30,8 @@ from causalcast.audit.result import (
     ProcessSummary,
     Quarantined,
     SpaceTime,
+    Timeline,
+    Transport,
 )
 
 if TYPE_CHECKING:
@@ -49,10 +50,49 @@ OVERTAKEN = SpaceTime(
     ((0, 3), (1, 2)),
 )
 ROOT = Finding(
-    "P3", "causal-order", "london", "paris:2", "paris:1", "london delivered paris:2 before paris:1", True, OVERTAKEN
+    "P3",
+    "causal-order",
+    "london",
+    "paris:2",
+    "paris:1",
+    "london delivered paris:2 before paris:1",
+    True,
+    OVERTAKEN,
+    culprit="paris:1",
+    explains=1_232,
 )
-DERIVED = Finding("P3", "causal-order", "tokyo", "paris:3", "paris:1", "tokyo delivered paris:3 before paris:1", False)
-TWICE = Finding("P1", "duplicate", "paris", "london:9", None, "paris delivered london:9 twice")
+DERIVED = Finding(
+    "P3",
+    "causal-order",
+    "london",
+    "paris:3",
+    "paris:1",
+    "london delivered paris:3 before paris:1",
+    False,
+    culprit="paris:1",
+)
+ORPHAN = Finding(
+    "P3",
+    "fifo-order",
+    "tokyo",
+    "rome:5",
+    "rome:4",
+    "tokyo delivered rome:5 before rome:4",
+    False,
+    culprit="rome:4",
+)
+TWICE = Finding("P1", "duplicate", "paris", "london:9", None, "paris delivered london:9 twice", culprit="london:9")
+TIMELINE = Timeline(
+    0,
+    10**9,
+    {
+        "latency_p50_ms": (3.0, None, 4.0, *(3.5,) * 57),
+        "latency_p99_ms": (9.0, None, 12.5, *(10.0,) * 57),
+        "members": (*(2.0,) * 30, *(3.0,) * 30),
+        "redundancy": (0.25,) * 60,
+    },
+    ("mars",),
+)
 
 PASS = AuditResult(
     "pass",
@@ -68,6 +108,8 @@ PASS = AuditResult(
     overhead_bytes=Distribution("B", 4_000, 31.4, 29, 41, 48, 77),
     notes=("rome crashed after event 10",),
     sources=("trace/paris.jsonl",),
+    timeline=TIMELINE,
+    transport=Transport(20_000, 20_000, 4_000, 0.25, Distribution("ms", 16_000, 0.5, 0.4, 0.9, 1.5, 2.0)),
 )
 FAIL = AuditResult(
     "fail",
@@ -76,9 +118,11 @@ FAIL = AuditResult(
     4_000,
     16_000,
     1,
-    {"causal-order": 1_234, "duplicate": 1},
-    (ROOT, TWICE, DERIVED),
+    {"causal-order": 1_233, "duplicate": 1, "fifo-order": 1},
+    (ROOT, TWICE, DERIVED, ORPHAN),
     (Quarantined("trace/rome.jsonl", 17, "not JSON", '{"process": "ro'),),
+    roots={"causal-order": 1, "duplicate": 1},
+    suspects=(("london", 1), ("paris", 1)),
 )
 
 
@@ -100,6 +144,9 @@ def large(processes: int) -> AuditResult:
             for i in range(50)
         ),
         tuple(Quarantined("trace.jsonl", line, "not JSON", "x" * 100_000) for line in range(1_000)),
+        roots=dict.fromkeys(MEANINGS, 1_000_000),
+        suspects=tuple((f"node-{i:04}", 100_000) for i in range(10)),
+        timeline=TIMELINE,
     )
 
 
@@ -171,7 +218,9 @@ def test_page_is_well_formed_and_complete_in_itself(name: str) -> None:
     assert len(ids) == len(set(ids))
     assert {h[1:] for h in page.having("href")} | set(page.having("aria-labelledby")) <= set(ids)
     assert not page.having("src")
-    assert [tag for tag, _ in page.tags if tag in ("link", "img", "iframe", "script")] == ["script"]
+    assert not [tag for tag, _ in page.tags if tag in ("link", "img", "iframe", "object")]
+    scripts = [attrs.get("type") for tag, attrs in page.tags if tag == "script"]
+    assert [kind for kind in scripts if kind != "application/json"] == [None]
     assert "url(" not in text
     assert "@import" not in text
 
@@ -187,7 +236,14 @@ def test_headings_descend_one_level_at_a_time_from_the_verdict(name: str) -> Non
 def test_a_pass_says_so_first_with_what_it_rests_on() -> None:
     page = Page(render_report(PASS))
     plain = page.plain
-    order = ["✓ Pass", "Every property that could be checked holds", "Summary", "No findings", "Measurements"]
+    order = [
+        "✓ Pass",
+        "Every property that could be checked holds",
+        "Summary",
+        "No findings",
+        "Over time",
+        "Measurements",
+    ]
     order += [
         "Processes member 1",
         "Every row of the input could be used",
@@ -204,38 +260,86 @@ def test_a_pass_says_so_first_with_what_it_rests_on() -> None:
 def test_a_failure_leads_to_its_first_root_and_to_the_picture() -> None:
     page = Page(render_report(FAIL))
     plain = page.plain
-    assert "✗ Fail 1,235 findings of 2 kinds" in plain
+    assert "✗ Fail 1,235 findings of 3 kinds" in plain
+    assert "2 roots explain all of them" in plain
     assert "First root: london delivered paris:2 before paris:1" in plain
-    assert plain.index("london delivered") < plain.index("tokyo delivered") < plain.index("paris delivered london:9")
-    assert "1 finding that a root explains" in plain
-    assert "1,232 more findings of this kind are not shown here" in plain
+    order = [
+        "causal-order 1 root, 1,233 findings",
+        "1,232 findings that this root explains",
+        "london delivered paris:3",
+    ]
+    order += [
+        "1,231 more not shown",
+        "duplicate 1 root, 1 finding",
+        "paris delivered london:9 twice",
+        "fifo-order 0 roots",
+    ]
+    order += ["explained by roots that are not shown", "tokyo delivered rome:5"]
+    assert sorted(order, key=plain.index) == order
     assert sum(attrs.get("class") == "spacetime" for _, attrs in page.tags) == 1
     assert "◆ d paris:2 ──▲ d paris:1" in plain
     assert "trace/rome.jsonl 17 not JSON" in plain
 
 
+def test_what_happened_over_time_is_drawn_and_what_is_absent_is_said() -> None:
+    page = Page(render_report(PASS))
+    charts = [attrs["aria-label"] for _, attrs in page.tags if attrs.get("class") == "chart"]
+    assert charts == [
+        "Latency over time: median from 3 ms to 4 ms, 99 % from 9 ms to 12.5 ms",
+        "Redundancy over time: redundant per first 0.25",
+        "Members over time: members from 2 to 3",
+    ]
+    assert "relies on both clocks" in page.plain
+    assert "The clocks of 1 process lie outside the time shown: mars" in page.plain
+    assert "stability delay, not yet stable: no process reports stability with a time_ns" in page.plain
+    assert (
+        "20,000 receptions, 4,000 of them of what was there already. Relative message redundancy: 0.250" in page.plain
+    )
+    without = Page(render_report(FAIL)).plain
+    assert "The trace carries no times" in without
+    assert "redundancy and buffers were not measured" in without
+
+
 def test_2000_processes_and_a_million_findings_of_each_kind_stay_bounded() -> None:
-    text = render_report(large(MAX_PROCESSES + 500))
+    text = render_report(large(2_000))
     plain = Page(text).plain
-    assert len(text) < 8_000_000
-    assert "500 more processes not shown" in plain
-    assert "999,950 more findings of this kind" in plain
-    assert "999,500 more rows not shown" in plain
+    assert len(text.encode()) <= MAX_PAGE_BYTES
+    assert "999,975 more roots of this kind" in plain
     assert "99,600 more characters" in plain
     assert "12,000,000" in plain
     assert "Stable node-0000 absent" in plain  # whoever was not a plain member comes first
+    assert len(island(text, "processes")) == 2_000
 
 
-def test_more_samples_than_a_page_takes_are_counted() -> None:
-    many = AuditResult("fail", 1, (), 1, 1, 0, {}, (TWICE,) * (MAX_FINDINGS + 7))
-    assert "7 more findings of this kind" in Page(render_report(many)).plain
+def test_a_page_that_would_be_too_heavy_shows_less_and_says_so() -> None:
+    names = tuple(ProcessSummary("\u2603" * 390 + str(i), 1, 1, 1, 1, "member") for i in range(3_000))
+    text = render_report(AuditResult("pass", 1, names, 1, 1, 0, {}, ()))
+    kept = len(island(text, "processes"))
+    assert len(text.encode()) <= MAX_PAGE_BYTES
+    assert 0 < kept < 3_000
+    assert f"{3_000 - kept:,} more processes not shown here" in Page(text).plain
+
+
+def test_json_stays_small_with_a_million_findings() -> None:
+    told = json.dumps(to_json(large(2_000)))
+    assert len(told) < 200_000
+    assert json.loads(told)["counts"]["causal-order"] == 1_000_000
+    assert json.loads(told)["roots"]["causal-order"] == 1_000_000
+
+
+def island(page: str, table: str) -> list[list[str | int]]:
+    """Return the rows of a table that the page's script pages through."""
+    part = page[page.index(f'data-table="{table}"') :]
+    rows: list[list[str | int]] = json.loads(re.search(r'<script type="application/json">(.*?)</script>', part)[1])
+    return rows
 
 
 def test_hostile_text_shows_and_does_not_act() -> None:
     text = render_report(hostile())
     page = Page(text)
     assert not [tag for tag, _ in page.tags if tag == "img"]
-    assert len(re.findall("<script", text)) == 1
+    assert len(re.findall("<script", text)) == 3
+    assert island(text, "processes")[0][0].startswith("</script><script>")
     assert not any(c in text for c in "\x1b\u202e\x00\ud800")
     assert r"\x1b[31m\u202egnp\x00\ud800" in page.plain
     assert not [a for _, attrs in page.tags for a in attrs if a.startswith("on")]
@@ -313,105 +417,3 @@ def test_finding_in_lines_names_everything_and_ends_with_its_picture() -> None:
 )
 def test_quantities_read_in_the_unit_one_would_choose(value: float | None, unit: str, shown: str) -> None:
     assert quantity(value, unit) == shown
-
-
-# ---------------------------------------------------------------------------------------------------------- browser
-
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-in_a_browser = pytest.mark.skipif(CHROMIUM is None, reason="no chromium found: install Debian's package chromium")
-
-PROBE = """
-const told = (event) => { document.documentElement.dataset.error = event.message; };
-window.addEventListener("error", told);
-const box = document.getElementById("filter");
-const shown = () => [...document.querySelectorAll("[data-item]")].filter((n) => !n.closest("[hidden]")).length;
-const type = (text) => { box.value = text; box.dispatchEvent(new InputEvent("input", { bubbles: true })); };
-const press = (key) => document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
-const seen = { all: shown() };
-press("/"); seen.focused = document.activeElement === box;
-type("tokyo paris:3"); seen.one = shown(); seen.status = document.getElementById("filter-status").textContent;
-seen.fold = document.querySelector(".fold").open;
-seen.groups = document.querySelectorAll("[data-group]:not([hidden])").length;
-type("DUPLICATE"); seen.kind = shown();
-type("nothing like this"); seen.none = shown();
-press("Escape"); seen.cleared = shown(); seen.closed = !document.querySelector(".fold").open;
-type("nothing like this"); document.querySelector(".first a").click();
-window.addEventListener("hashchange", () => {
-  const finding = document.getElementById("finding-1");
-  seen.followed = finding.open && !finding.closest("[hidden]") && document.activeElement === finding.firstElementChild;
-  seen.dark = matchMedia("(prefers-color-scheme: dark)").matches;
-  seen.background = getComputedStyle(document.body).backgroundColor;
-  seen.picture = getComputedStyle(document.querySelector(".spacetime .message circle")).fill;
-  const data = document.documentElement.dataset;
-  for (const key in seen) data[key] = seen[key];
-});
-"""
-
-
-def browse(url: str, profile: Path, *flags: str) -> tuple[str, list[str]]:
-    """Open a page in a headless browser; return its elements once it has settled, and the lines of its console."""
-    assert CHROMIUM is not None
-    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
-    command += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
-    command += [f"--user-data-dir={profile}", "--enable-logging=stderr", "--v=0", "--virtual-time-budget=5000"]
-    done = subprocess.run([*command, *flags, "--dump-dom", url], capture_output=True, timeout=120, check=True)
-    console = [line for line in done.stderr.decode("utf-8", "replace").splitlines() if "CONSOLE" in line]
-    return done.stdout.decode("utf-8"), console
-
-
-@in_a_browser
-@pytest.mark.parametrize("name", ["pass", "large", "hostile"])
-def test_opens_from_disk_without_a_word_on_the_console(name: str, tmp_path: Path) -> None:
-    path = tmp_path / "report.html"
-    write_report(RESULTS[name], path)
-    _, console = browse(path.as_uri(), tmp_path / "profile")
-    assert console == []
-
-
-@in_a_browser
-def test_the_console_would_have_told(tmp_path: Path) -> None:
-    path = tmp_path / "report.html"
-    path.write_text(render_report(PASS).replace("</body>", "<script>alert(1)</script></body>"), encoding="utf-8")
-    _, console = browse(path.as_uri(), tmp_path / "profile")
-    assert "Content Security Policy" in "".join(console)
-
-
-@in_a_browser
-@pytest.mark.parametrize("dark", [False, True])
-def test_filter_and_links_work_by_keyboard_in_light_and_dark(tmp_path: Path, dark: bool) -> None:
-    path = tmp_path / "report.html"
-    page = re.sub(r"<meta http-equiv[^>]*>", "", render_report(FAIL))  # or the policy would stop the probe
-    path.write_text(page.replace("</body>", f"<script>{PROBE}</script></body>"), encoding="utf-8")
-    scheme = f"--blink-settings=preferredColorScheme={0 if dark else 1}"
-    dom, console = browse(path.as_uri(), tmp_path / "profile", scheme)
-    root = next(attrs for tag, attrs in Page(dom.partition("<head>")[0] + "</html>").tags if tag == "html")
-    seen = {key.removeprefix("data-"): value for key, value in root.items() if key.startswith("data-")}
-    assert console == []
-    assert seen == {
-        "all": "7",  # three findings, three processes, one quarantined row
-        "focused": "true",
-        "one": "1",
-        "status": "1 of 7 match",
-        "fold": "true",
-        "groups": "1",
-        "kind": "1",
-        "none": "0",
-        "cleared": "7",
-        "closed": "true",
-        "followed": "true",
-        "dark": str(dark).lower(),
-        "background": "rgb(14, 18, 23)" if dark else "rgb(245, 246, 248)",
-        "picture": "rgb(255, 123, 120)" if dark else "rgb(192, 38, 45)",
-    }
-
-
-@in_a_browser
-def test_an_address_can_name_a_finding_and_a_filter(tmp_path: Path) -> None:
-    path = tmp_path / "report.html"
-    write_report(FAIL, path)
-    dom, _ = browse(f"{path.as_uri()}?q=trace/rome", tmp_path / "one")
-    assert "1 of 7 match" in dom
-    dom, _ = browse(f"{path.as_uri()}#finding-2", tmp_path / "two")  # inside what a root explains
-    details = [attrs for tag, attrs in Page(dom).tags if tag == "details"]
-    assert next(a for a in details if a.get("id") == "finding-2").get("open") == ""
-    assert next(a for a in details if a.get("class") == "fold").get("open") == ""

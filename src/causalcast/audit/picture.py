@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from causalcast.audit.result import PictureEvent, Role, SpaceTime
 
+NEVER: Final = "never"
+"""The event of a picture that stands for a delivery which did not take place."""
 _SHORT_EVENTS: Final = {"broadcast": "b", "deliver": "d", "stable": "s", "send": "tx", "receive": "rx"}
 _ROLES: Final[dict[Role, str]] = {
     "message": "offending message",
@@ -170,7 +172,8 @@ def _legend(
 
 def _key(picture: SpaceTime) -> list[str]:
     used = {e.event for e in picture.events}
-    return [f"{short} {event}" for event, short in _SHORT_EVENTS.items() if event in used]
+    key = [f"{short} {event}" for event, short in _SHORT_EVENTS.items() if event in used]
+    return [*key, f"{NEVER} not delivered"] if NEVER in used else key
 
 
 # -------------------------------------------------------------------------------------------------------------- SVG
@@ -183,12 +186,17 @@ _PAD: Final = 4
 _RADIUS: Final[dict[Role, int]] = {"message": 10, "cause": 10, "path": 10, "context": 5}
 _LETTERS: Final[dict[Role, str]] = {"message": "M", "cause": "C", "path": "P", "context": ""}
 
+SVG_LIGHT: Final = (
+    "--st-ink:#1d2430;--st-soft:#5b6573;--st-line:#b9c0cb;--st-paper:#ffffff;"
+    "--st-message:#c0262d;--st-cause:#1f5fbf;--st-path:#8a5a00;--st-letter:#ffffff;"
+)
+SVG_DARK: Final = (
+    "--st-ink:#e6e9ef;--st-soft:#a3adbd;--st-line:#4a5362;--st-paper:#151a21;"
+    "--st-message:#ff8a87;--st-cause:#7fb2ff;--st-path:#e8b454;--st-letter:#10141a;"
+)
+"""The colours of a picture. A page sets them where it sets its own; alone, a picture follows the system."""
 SVG_STYLE: Final = """
-.spacetime{--st-ink:#1d2430;--st-soft:#66707f;--st-line:#b9c0cb;--st-paper:#ffffff;--st-message:#c0262d;\
---st-cause:#1f5fbf;--st-path:#8a5a00;--st-letter:#ffffff;\
-font:12px ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace}
-@media(prefers-color-scheme:dark){.spacetime{--st-ink:#e6e9ef;--st-soft:#98a2b3;--st-line:#4a5362;--st-paper:#151a21;\
---st-message:#ff7b78;--st-cause:#7fb2ff;--st-path:#e8b454;--st-letter:#10141a}}
+.spacetime{font:12px ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace}
 .spacetime text{fill:var(--st-ink);stroke:var(--st-paper);stroke-width:4px;paint-order:stroke;stroke-linejoin:round}
 .spacetime .paper{fill:var(--st-paper)}
 .spacetime .axis{stroke:var(--st-line);stroke-width:2}
@@ -196,6 +204,9 @@ font:12px ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospac
 .spacetime .arrow{fill:none;stroke:var(--st-role);stroke-width:1.6}
 .spacetime .head{fill:var(--st-role);stroke:none}
 .spacetime circle{fill:var(--st-role);stroke:var(--st-paper);stroke-width:2}
+.spacetime .never circle{fill:var(--st-paper);stroke:var(--st-role);stroke-dasharray:3 2}
+.spacetime .never .letter{fill:var(--st-role)}
+.spacetime .lost .arrow{stroke-dasharray:5 4}
 .spacetime .context circle{fill:var(--st-paper);stroke:var(--st-soft)}
 .spacetime .letter{fill:var(--st-letter);stroke:none;font-weight:700}
 .spacetime .name{font-weight:700}
@@ -206,7 +217,8 @@ font:12px ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospac
 .spacetime .context{--st-role:var(--st-soft)}
 .spacetime .message text,.spacetime .cause text{font-weight:700}
 """
-"""The style of `draw_svg`: a page with many pictures needs it once."""
+"""The rules of `draw_svg`: a page with many pictures needs them once."""
+_ALONE: Final = f".spacetime{{{SVG_LIGHT}}}@media(prefers-color-scheme:dark){{.spacetime{{{SVG_DARK}}}}}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +243,7 @@ def draw_svg(picture: SpaceTime, *, styled: bool = True) -> str:
             f'<svg class="spacetime" xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{summary}" '
             f'width="{width:.0f}" height="{height}" viewBox="0 0 {width:.0f} {height}">',
             f"<title>{summary}</title>",
-            f"<style>{SVG_STYLE}</style>" if styled else "",
+            f"<style>{_ALONE}{SVG_STYLE}</style>" if styled else "",
             '<rect class="paper" width="100%" height="100%"/>',
             *_svg_lines(picture, at),
             *(_svg_arrow(picture, at, source, target) for source, target in picture.arrows),
@@ -305,8 +317,9 @@ def _svg_arrow(picture: SpaceTime, at: _Geometry, source: int, target: int) -> s
         f"M{tip[0]:.1f} {tip[1]:.1f}L{base[0] - dy * 4:.1f} {base[1] + dx * 4:.1f}"
         f"L{base[0] + dy * 4:.1f} {base[1] - dx * 4:.1f}Z"
     )
+    lost = " lost" if receiver.event == NEVER else ""
     return (
-        f'<g class="{sender.role}"><path class="arrow" d="{line}{base[0]:.1f} {base[1]:.1f}"/>'
+        f'<g class="{sender.role}{lost}"><path class="arrow" d="{line}{base[0]:.1f} {base[1]:.1f}"/>'
         f'<path class="head" d="{head}"/></g>'
     )
 
@@ -315,10 +328,12 @@ def _svg_event(picture: SpaceTime, at: _Geometry, index: int) -> str:
     event, x = picture.events[index], at.xs[index]
     y = at.ys[event.process]
     role = "" if event.role == "context" else f" ({_ROLES[event.role]})"
-    told = f"{event.process}, event {event.seq}: {event.event} {event.message}".rstrip() + role
-    letter = _LETTERS[event.role]
+    never = event.event == NEVER
+    place = "never delivered" if never else f"event {event.seq}: {event.event}"
+    told = f"{event.process}, {place} {event.message}".rstrip() + role
+    letter = "✗" if never else _LETTERS[event.role]
     return (
-        f'<g class="{event.role}"><title>{escape(visible(told))}</title>'
+        f'<g class="{event.role}{" never" if never else ""}"><title>{escape(visible(told))}</title>'
         f'<circle cx="{x:.1f}" cy="{y}" r="{_RADIUS[event.role]}"/>'
         + (f'<text class="letter" x="{x:.1f}" y="{y + 4}" text-anchor="middle">{letter}</text>' if letter else "")
         + f'<text x="{x:.1f}" y="{y + (24 if _arrows_above(picture, at, index) > 0 else -16)}" text-anchor="middle">'

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from causalcast.audit.picture import NEVER
 from causalcast.audit.result import PictureEvent, SpaceTime
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ class Witness:
             if case.effect_row >= 0:
                 seen = _Event(process, case.effect_at, "deliver", topic.name(case.effect_row))
                 found.append((seen, "message"))
+            found.append((self._never(process, name), "cause" if case.effect_row >= 0 else "message"))
         elif case.kind == "tag-mismatch":
             pass
         elif case.kind == "stable-order":
@@ -81,7 +83,15 @@ class Witness:
                 found.append((_Event(process, case.cause_at, "deliver", name), "message"))
             elif case.cause is not None and case.cause_at:
                 found.append((_Event(process, case.cause_at, "deliver", case.cause), "cause"))
+            elif case.kind == "missing-cause" and case.cause is not None:
+                found.append((self._never(process, case.cause), "cause"))
         return [(self._own(event, topic), role) for event, role in found]
+
+    def _never(self, process: str, message: str) -> _Event:
+        """Return what stands behind the process's last row for a message that it never delivered."""
+        log = self.logs.get(process)
+        last = log.rows + log.missing_rows if log is not None else 0
+        return _Event(process, last + 1, NEVER, message)
 
     def _own(self, event: _Event, topic: TopicClock) -> _Event:
         """Name an own delivery what it is when the broadcast itself stands for it."""
@@ -153,7 +163,9 @@ def _lay_out(process: str, events: dict[_Event, Role]) -> SpaceTime | None:
     arrows = [
         (sent[event.message], i)
         for i, event in enumerate(shown)
-        if event.event == "deliver" and event.message in sent and shown[sent[event.message]].process != event.process
+        if event.event in ("deliver", NEVER)
+        and event.message in sent
+        and shown[sent[event.message]].process != event.process
     ]
     before: dict[int, set[int]] = {i: set() for i in range(len(shown))}
     for i in range(1, len(shown)):
