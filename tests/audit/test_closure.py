@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from causalcast.audit import closure
+from causalcast.audit.reduction import close_by_predecessors
 
 
 def draw(rng: random.Random, *, cyclic: bool = False) -> tuple[np.ndarray, np.ndarray]:
@@ -55,6 +56,37 @@ def test_closing_equals_following_every_path(sweeps: int, monkeypatch: pytest.Mo
         expected = by_sets(rows, starts)
         assert closure.close(rows, starts) == []
         assert (rows == expected).all()
+
+
+def test_closing_by_predecessors_equals_following_every_path() -> None:
+    rng = random.Random(5)
+    for _ in range(500):
+        rows, starts = draw(rng)
+        direct, expected = rows.copy(), by_sets(rows, starts)
+        edges = close_by_predecessors(rows, starts)
+        assert edges is not None
+        assert (rows == expected).all()
+        reached = np.zeros_like(rows)
+        for message in np.argsort(expected.sum(axis=1), kind="stable").tolist():
+            for cause in edges.cause[edges.effect == message].tolist():
+                owner = int(np.searchsorted(starts, cause, side="right")) - 1
+                reached[message] = np.maximum(reached[message], reached[cause])
+                reached[message, owner] = max(reached[message, owner], cause - starts[owner] + 1)
+        assert (reached == expected).all()
+        assert (direct <= rows).all()
+
+
+def test_closing_by_predecessors_leaves_contradictions_alone() -> None:
+    rng = random.Random(6)
+    for _ in range(300):
+        rows, starts = draw(rng, cyclic=True)
+        direct, closed = rows.copy(), by_sets(rows, starts)
+        own = [(m, a) for a in range(rows.shape[1]) for m in range(starts[a], starts[a + 1])]
+        if close_by_predecessors(rows, starts) is None:
+            assert any(closed[m, a] > m - starts[a] for m, a in own)
+            assert (rows == direct).all()
+        else:
+            assert (rows == closed).all()
 
 
 def test_contradicting_logs_end_and_are_named() -> None:

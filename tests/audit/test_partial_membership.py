@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from causalcast.audit import clocks
 from tests.audit.churn import Churn, Row
 from tests.audit.histories import mutate
 from tests.audit.local import judge
@@ -31,7 +32,12 @@ def test_correct_runs_have_no_findings_whoever_comes_and_goes() -> None:
 
 
 @pytest.mark.parametrize("block", range(2))
-def test_faulty_runs_are_judged_as_the_properties_say(block: int) -> None:
+@pytest.mark.parametrize("many_origins", [1, 128])
+def test_faulty_runs_are_judged_as_the_properties_say(
+    block: int, many_origins: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the closure for few origins and with that for many."""
+    monkeypatch.setattr(clocks, "MANY_ORIGINS", many_origins)
     for seed in range(100_000 + block * 150, 100_000 + (block + 1) * 150):
         rng, rows = churning(seed)
         if not rows:

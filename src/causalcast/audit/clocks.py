@@ -7,6 +7,7 @@ broadcast: it is a phantom and orders nothing.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +15,9 @@ import numpy as np
 
 from causalcast.audit.closure import close
 from causalcast.audit.events import NO_VALUE, SUBSCRIBE
-from causalcast.audit.members import Member, arrivals, find_members
+from causalcast.audit.members import Attendance, Member, find_members
+from causalcast.audit.ranges import expand, merge, spans
+from causalcast.audit.reduction import MANY_ORIGINS, Predecessors, close_by_predecessors
 from causalcast.audit.timeline import Grid
 
 if TYPE_CHECKING:
@@ -77,6 +80,9 @@ class TopicClock:
     joiners: tuple[tuple[int, int, int], ...] = ()
     """Origins that came while others ran: origin, rank of its first message after its first and its last arrival."""
 
+    predecessors: Predecessors | None = None
+    """Kept where there are many origins."""
+
     @property
     def messages(self) -> int:
         """How many messages the topic has."""
@@ -86,14 +92,29 @@ class TopicClock:
         """Return `origin:counter` of a message."""
         return f"{self.origins[self.owner[message]]}:{self.counters[message]}"
 
+    def count_per_origin(self, mask: Bools) -> Ints:
+        """Return how many of each origin's messages are marked."""
+        return np.diff(np.append(0, np.cumsum(mask))[self.starts])
+
+    def maximal(self, messages: Ints) -> Ints:
+        """Return some of `messages` in whose pasts all others are: at least those that are in no other's past."""
+        last = np.append(self.owner[messages][1:] != self.owner[messages][:-1], True)[: messages.size]
+        messages = messages[last]
+        if self.predecessors is None:
+            return messages
+        chosen = np.zeros(self.messages, dtype=bool)
+        chosen[messages] = True
+        edges = self.predecessors
+        chosen[edges.cause[chosen[edges.effect] & chosen[edges.cause]]] = False
+        return np.flatnonzero(chosen)
+
     def block(self, origin: int) -> slice:
         """Return the rows of one origin's messages."""
         return slice(int(self.starts[origin]), int(self.starts[origin + 1]))
 
     def locate(self, names: Sequence[str], origin: Ints, counter: Ints) -> Ints:
         """Return the row of each message, -1 where it is not in the universe; `origin` are indices of `names`."""
-        places = {name: i for i, name in enumerate(self.origins)}
-        code = np.array([places.get(name, -1) for name in names] + [-1], dtype=np.int64)[origin]
+        code = self._codes(names, origin)
         rows = np.full(code.size, -1, dtype=np.int64)
         if not self.origins:
             return rows
@@ -113,6 +134,16 @@ class TopicClock:
             hit = numbers[at] == counter[mine]
             rows[mine[hit]] = self.starts[a] + at[hit]
         return rows
+
+    def _codes(self, names: Sequence[str], origin: Ints) -> Ints:
+        """Return the topic's index of each origin, -1 where it has none; only names that occur are looked up."""
+        table = np.full(len(names) + 1, -1, dtype=np.int64)
+        for code in np.flatnonzero(np.bincount(origin[origin >= 0], minlength=1)).tolist():
+            at = bisect_left(self.origins, names[code])
+            if at < len(self.origins) and self.origins[at] == names[code]:
+                table[code] = at
+        codes: Ints = table[origin]
+        return codes
 
     def locate_last(self, names: Sequence[str], origin: Ints, first: Ints | None, last: Ints) -> Ints:
         """Return the row of the highest message in each range of numbers, -1 where none is in the universe."""
@@ -139,6 +170,8 @@ class Clock:
     members: dict[str, Member]
     subscriptions: bool
     grid: Grid
+    messages: int
+    """Of all topics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,15 +196,21 @@ def build_clock(logs: Sequence[LogIndex], crashed: Collection[str] = (), doubtfu
     members = find_members(logs, crashed, doubtful)
     findings = [finding for log in logs for finding in _log_findings(log)]
     subscriptions = any(mark.event == SUBSCRIBE for log in logs for mark in log.marks)
-    names = sorted({topic for log in logs for topic in log.topics})
     elsewhere = _numbers_across_topics(logs)
+    logs_of: dict[str, list[LogIndex]] = {}
+    for log in logs:
+        for topic in log.topics:
+            logs_of.setdefault(topic, []).append(log)
+    attendance = {log.process: Attendance(log.process, log.marks, subscriptions) for log in logs}
+    stopped = any(member.crashed and not member.evictions for member in members.values())
     topics = {}
-    for topic in names:
-        clock, found = _TopicBuilder(topic, logs, members, elsewhere).build()
+    for topic in sorted(logs_of):
+        clock, found = _TopicBuilder(topic, logs_of[topic], members, elsewhere, attendance, stopped).build()
         topics[topic] = clock
         findings.extend(found)
     absent = tuple(sorted({f.process for f in findings if f.process is not None and f.process not in members}))
-    return Known(Clock(topics, members, subscriptions, Grid.over(logs)), findings, absent)
+    messages = sum(clock.messages for clock in topics.values())
+    return Known(Clock(topics, members, subscriptions, Grid.over(logs), messages), findings, absent)
 
 
 def _log_findings(log: LogIndex) -> Iterator[LogFinding]:
@@ -217,9 +256,13 @@ class _TopicBuilder:
         logs: Sequence[LogIndex],
         members: dict[str, Member],
         elsewhere: dict[str, dict[str, Ints]],
+        attendance: dict[str, Attendance],
+        stopped: bool,
     ) -> None:
         self.topic = topic
-        self.logs = [log for log in logs if topic in log.topics]
+        self.logs = logs
+        self.attendance = attendance
+        self.stopped = stopped
         self.index: dict[str, TopicIndex] = {log.process: log.topics[topic] for log in self.logs}
         self.by_name = {log.process: log for log in self.logs}
         self.members = members
@@ -255,7 +298,7 @@ class _TopicBuilder:
             for code in np.unique(index.runs_origin).tolist():
                 mine = index.runs_origin == code
                 ranges.setdefault(log.names[code], []).append((index.runs_first[mine], index.runs_last[mine]))
-        return {origin: _expand(parts) for origin, parts in ranges.items()}
+        return {origin: expand(parts) for origin, parts in ranges.items()}
 
     def _foreign_numbers(self) -> dict[str, Ints]:
         found: dict[str, list[int]] = {}
@@ -300,7 +343,7 @@ class _TopicBuilder:
                 detail = f"it has no log of its own; others saw {seen_by}"
                 self.findings.append(LogFinding("absent-log", origin, None, None, self.topic, detail))
             return
-        for first, last in _merge(_spans(lost) + self._gaps(origin, sent, lost)):
+        for first, last in merge(spans(lost) + self._gaps(origin, sent, lost)):
             what = f"number {first} is" if first == last else f"numbers {first} to {last} are"
             detail = f"{what} missing from its sender's own log; its order is judged from what is known"
             root = not member.holes
@@ -342,10 +385,11 @@ class _TopicBuilder:
             in_doubt=np.zeros(total, dtype=bool),
             owed=np.ones(total, dtype=bool),
             stability=any(index.stables for index in self.index.values()),
-            stability_owed=self._nobody_stopped(),
+            stability_owed=not self.stopped,
         )
         past = self._direct(clock)
-        for later, earlier in close(past, starts):
+        predecessors = close_by_predecessors(past, starts) if len(origins) >= MANY_ORIGINS else None
+        for later, earlier in close(past, starts) if predecessors is None else ():
             detail = f"its sender delivered {clock.name(earlier)} before, which depends on it: the logs contradict"
             who = origins[owner[later]]
             number = int(clock.counters[later])
@@ -354,10 +398,7 @@ class _TopicBuilder:
         joiners = tuple(self._joiners(clock))
         owed = self._owed(clock)
         columns = np.ascontiguousarray(past.T)
-        return replace(clock, past=columns, in_doubt=in_doubt, owed=owed, joiners=joiners)
-
-    def _nobody_stopped(self) -> bool:
-        return not any(member.crashed and not member.evictions for member in self.members.values())
+        return replace(clock, past=columns, in_doubt=in_doubt, owed=owed, joiners=joiners, predecessors=predecessors)
 
     def _direct(self, clock: TopicClock) -> NDArray[np.int32]:
         """Return what each log says directly: per message, how far into each origin its sender had delivered."""
@@ -389,7 +430,7 @@ class _TopicBuilder:
         """Yield who joined late: its messages may follow what came with the state it joined with."""
         for a, origin in enumerate(clock.origins):
             log = self.by_name.get(origin)
-            joins = () if log is None else arrivals(log.marks, self.topic)
+            joins = () if log is None else self.attendance[origin].arrivals(self.topic)
             if not joins:
                 continue
             block = clock.block(a)
@@ -439,41 +480,6 @@ class _TopicBuilder:
 
 
 _NONE: Final[Ints] = np.zeros(0, dtype=np.int64)
-
-
-def _expand(parts: list[tuple[Ints, Ints]]) -> Ints:
-    """Return the union of ranges of numbers, sorted."""
-    first = np.concatenate([a for a, _ in parts])
-    last = np.concatenate([b for _, b in parts])
-    order = np.argsort(first, kind="stable")
-    first, last = first[order], np.maximum.accumulate(last[order])
-    head = np.ones(first.size, dtype=bool)
-    head[1:] = first[1:] > last[:-1] + 1
-    at = np.flatnonzero(head)
-    first, last = first[at], last[np.append(at[1:], first.size) - 1]
-    sizes = last - first + 1
-    ends = np.cumsum(sizes)
-    numbers: Ints = np.arange(int(ends[-1])) + np.repeat(first - (ends - sizes), sizes)
-    return numbers
-
-
-def _spans(numbers: Ints) -> list[tuple[int, int]]:
-    """Return the ranges of consecutive values in a sorted array."""
-    if numbers.size == 0:
-        return []
-    heads = np.flatnonzero(np.r_[True, np.diff(numbers) > 1])
-    ends = np.append(heads[1:], numbers.size) - 1
-    return list(zip(numbers[heads].tolist(), numbers[ends].tolist(), strict=True))
-
-
-def _merge(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    merged: list[tuple[int, int]] = []
-    for first, last in sorted(spans):
-        if merged and first <= merged[-1][1] + 1:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], last))
-        else:
-            merged.append((first, last))
-    return merged
 
 
 def _next_kept(rows: Ints) -> Ints:

@@ -26,13 +26,11 @@ def entitle(view: View) -> None:
             view.owed_to_the_end[:] = True
             continue
         first, last = _joined_before(view, span), _not_gone(view, span)
-        for a in range(len(topic.origins)):
-            low, high = int(first[a]), int(min(last[a], topic.starts[a + 1] - topic.starts[a]))
-            if low <= high:
-                start = int(topic.starts[a])
-                view.owed[start + low - 1 : start + high] = True
-                if span.end == FOREVER and view.member.correct:
-                    view.owed_to_the_end[start + low - 1 : start + high] = True
+        rank = np.arange(1, topic.messages + 1) - topic.starts[topic.owner]
+        entitled = (rank >= first[topic.owner]) & (rank <= last[topic.owner])
+        view.owed |= entitled
+        if span.end == FOREVER and view.member.correct:
+            view.owed_to_the_end |= entitled
     if view.own >= 0:
         block = topic.block(view.own)
         mine = topic.logged[block] if view.explicit else np.zeros(block.stop - block.start, dtype=bool)
@@ -59,8 +57,7 @@ def _joined_before(view: View, span: Interval) -> Ints:
         mine = np.flatnonzero(topic.logged[block] & (topic.seq[block] > start) & (topic.seq[block] < end))
         if mine.size:
             needed = int(mine[0]) + 1
-            for a in range(count):
-                first[a] = 1 + int(np.searchsorted(topic.past[view.own, topic.block(a)], needed))
+            first = 1 + topic.count_per_origin(topic.past[view.own] < needed)
             first[view.own] = needed
     if view.log is not None:
         inside = (view.delivered_at > start) & (view.delivered_at < end)
@@ -78,7 +75,7 @@ def _not_gone(view: View, span: Interval) -> Ints:
     if end == FOREVER and view.member.correct:
         return last
     inside = np.flatnonzero((view.position > start) & (view.position < end))
-    last[:] = topic.past[:, inside].max(axis=1, initial=0)
+    last[:] = topic.past[:, topic.maximal(inside)].max(axis=1, initial=0)
     owners = topic.owner[inside]
     np.maximum.at(last, owners, inside - topic.starts[owners] + 1)
     for evictor, seq in view.member.evictions:
@@ -96,6 +93,5 @@ def _before_eviction(view: View, last: Ints, evictor: str, seq: int) -> None:
     if after.size == 0:
         return
     rank = int(after[0]) + 1
-    for a in range(len(topic.origins)):
-        last[a] = min(last[a], int(np.searchsorted(topic.past[who, topic.block(a)], rank)))
+    np.minimum(last, topic.count_per_origin(topic.past[who] < rank), out=last)
     last[who] = min(last[who], rank - 1)

@@ -23,7 +23,7 @@ from causalcast.audit.events import (
 from causalcast.audit.links import NO_TRAFFIC, count_links, span_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -167,9 +167,8 @@ def digest(process: str, rows: LogColumns) -> tuple[LogIndex, LogBody]:
     topics_b: dict[str, TopicBody] = {}
     own = rows.names.index(process) if process in rows.names else -1
     messages = keep[rows.event[keep] <= STABLE]
-    for topic in _distinct(rows.topic[messages]):
+    for topic, part in _by_topic(rows.topic[messages], messages):
         name = rows.names[topic] if topic >= 0 else ""
-        part = messages[rows.topic[messages] == topic]
         topics_i[name], topics_b[name] = _digest_topic(own, rows, part)
     names = tuple(rows.names)
     traffic, links = count_links(own, rows, keep)
@@ -189,11 +188,18 @@ def digest(process: str, rows: LogColumns) -> tuple[LogIndex, LogBody]:
     return index, LogBody(process, names, topics_b, links)
 
 
-def _distinct(values: Ints) -> list[int]:
-    """Return the distinct values, sorted; quick where there is one."""
-    if values.size and int(values.min()) == int(values.max()):
-        return [int(values[0])]
-    return [int(value) for value in np.unique(values)]
+def _by_topic(topic: Ints, messages: Ints) -> Iterator[tuple[int, Ints]]:
+    """Split `messages` by topic, each part in its order; quick where there is one topic."""
+    if messages.size == 0:
+        return
+    if int(topic.min()) == int(topic.max()):
+        yield int(topic[0]), messages
+        return
+    order = np.argsort(topic, kind="stable")
+    sorted_topic, sorted_messages = topic[order], messages[order]
+    starts = np.flatnonzero(np.r_[True, sorted_topic[1:] != sorted_topic[:-1]])
+    for start, end in zip(starts.tolist(), [*starts[1:].tolist(), messages.size], strict=True):
+        yield int(sorted_topic[start]), sorted_messages[start:end]
 
 
 def _rising(values: Ints) -> bool:

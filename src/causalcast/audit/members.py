@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final
 from causalcast.audit.events import CRASH, EVICT, JOIN, LEAVE, RECOVER, SUBSCRIBE, UNSUBSCRIBE
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from causalcast.audit.logs import LogIndex, Mark
 
@@ -116,46 +116,65 @@ def _last(marks: Sequence[Mark], *events: int) -> int | None:
     return next((m.event for m in reversed(marks) if m.event in events), None)
 
 
-def arrivals(marks: Sequence[Mark], topic: str) -> tuple[int, ...]:
-    """Return the rows at which a process may have been given a state that its log does not show.
+class Attendance:
+    """When one process was in which topic, from the marks of its log; `subscriptions` says that the trace has any.
 
-    That is every `join`, and every `subscribe` to the topic but those that its log begins with.
+    Where the trace has `subscribe` events, whoever has none is no subscriber.
     """
-    joins = [mark.seq for mark in marks if mark.event == JOIN]
-    opening = 0
-    while opening < len(marks) and marks[opening].event == SUBSCRIBE and marks[opening].seq == opening + 1:
-        opening += 1
-    for mark in marks[opening:]:
-        if mark.event == SUBSCRIBE and (mark.topic or "") == topic:
-            joins.append(mark.seq)
-    return tuple(sorted(joins))
 
+    def __init__(self, process: str, marks: Sequence[Mark], subscriptions: bool) -> None:
+        self._process = process
+        self._subscriptions = subscriptions
+        self._general = [mark for mark in marks if mark.event not in (SUBSCRIBE, UNSUBSCRIBE)]
+        self._topics: dict[str, list[Mark]] = {}
+        for mark in marks:
+            if mark.event in (SUBSCRIBE, UNSUBSCRIBE):
+                self._topics.setdefault(mark.topic or "", []).append(mark)
+        self._opening = 0
+        while (
+            self._opening < len(marks)
+            and marks[self._opening].event == SUBSCRIBE
+            and marks[self._opening].seq == self._opening + 1
+        ):
+            self._opening += 1
 
-def intervals(process: str, marks: Sequence[Mark], topic: str, subscriptions: bool) -> list[Interval]:
-    """Return the intervals in which `process` was a member of `topic`, in order.
+    def topics(self, known: Iterable[str]) -> Iterable[str]:
+        """Return the topics, of those `known`, in which the process can ever have been a member."""
+        return self._topics.keys() if self._subscriptions else known
 
-    `subscriptions` says that the trace has `subscribe` events, so whoever has none is no subscriber.
-    """
-    joined = _first(marks, JOIN, LEAVE) != JOIN
-    subscribed = not subscriptions
-    start: int | None = 0 if joined and subscribed else None
-    found: list[Interval] = []
-    for mark in marks:
-        about_topic = (mark.topic or "") == topic
-        if mark.event == JOIN:
-            joined = True
-        elif mark.event == LEAVE or (mark.event == EVICT and mark.peer == process):
-            joined = False
-        elif mark.event == SUBSCRIBE and about_topic:
-            subscribed = True
-        elif mark.event == UNSUBSCRIBE and about_topic:
-            subscribed = False
-        member = joined and subscribed
-        if member and start is None:
-            start = mark.seq
-        elif not member and start is not None:
-            found.append(Interval(start, mark.seq))
-            start = None
-    if start is not None:
-        found.append(Interval(start, FOREVER))
-    return found
+    def arrivals(self, topic: str) -> tuple[int, ...]:
+        """Return the rows at which the process may have been given a state that its log does not show.
+
+        That is every `join`, and every `subscribe` to the topic but those that its log begins with.
+        """
+        joins = [mark.seq for mark in self._general if mark.event == JOIN]
+        joins.extend(
+            mark.seq for mark in self._topics.get(topic, ()) if mark.event == SUBSCRIBE and mark.seq > self._opening
+        )
+        return tuple(sorted(joins))
+
+    def intervals(self, topic: str) -> list[Interval]:
+        """Return the intervals in which the process was a member of the topic, in order."""
+        marks = self._general
+        if topic in self._topics:
+            marks = sorted([*marks, *self._topics[topic]], key=lambda mark: mark.seq)
+        joined = _first(marks, JOIN, LEAVE) != JOIN
+        subscribed = not self._subscriptions
+        start: int | None = 0 if joined and subscribed else None
+        found: list[Interval] = []
+        for mark in marks:
+            if mark.event == JOIN:
+                joined = True
+            elif mark.event == LEAVE or (mark.event == EVICT and mark.peer == self._process):
+                joined = False
+            elif mark.event in (SUBSCRIBE, UNSUBSCRIBE):
+                subscribed = mark.event == SUBSCRIBE
+            member = joined and subscribed
+            if member and start is None:
+                start = mark.seq
+            elif not member and start is not None:
+                found.append(Interval(start, mark.seq))
+                start = None
+        if start is not None:
+            found.append(Interval(start, FOREVER))
+        return found

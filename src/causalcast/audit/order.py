@@ -32,6 +32,10 @@ def check_order(view: View, position: Ints, *, stable: bool) -> None:
     topic = view.topic
     if topic.messages == 0 or not position.any():
         return
+    if _in_order_by_predecessors(view, position):
+        if not (stable and view.member.holes):
+            _check_missing(view, position, stable=stable)
+        return
     latest = _latest_cause(view, position)
     late = np.flatnonzero((latest > position) & (position > 0))
     if late.size:
@@ -48,15 +52,36 @@ def check_order(view: View, position: Ints, *, stable: bool) -> None:
         _check_missing(view, position, stable=stable)
 
 
-def _latest_cause(view: View, position: Ints) -> Ints:
-    """Return, per message, the highest position among all its causes, 0 where it has none."""
+def _in_order_by_predecessors(view: View, position: Ints) -> bool:
+    """Return whether no message comes before one of its causes, as far as immediate predecessors show it at once.
+
+    A message after its predecessors is after all its past: go back along any path from a cause to it. A predecessor
+    that is nowhere in the log stands for its own past, whose highest position is looked up.
+    """
+    edges = view.topic.predecessors
+    if edges is None:
+        return False
+    after, before = position[edges.effect], position[edges.cause]
+    if bool(((after > 0) & (before > after)).any()):
+        return False
+    passed = np.flatnonzero((after > 0) & (before == 0))
+    if passed.size == 0:
+        return True
+    absent, at = np.unique(edges.cause[passed], return_inverse=True)
+    return not bool((_latest_cause(view, position, absent.astype(np.int64))[at] > after[passed]).any())
+
+
+def _latest_cause(view: View, position: Ints, messages: Ints | None = None) -> Ints:
+    """Return, for each of `messages` (default: all), the highest position among its causes, 0 where it has none."""
     topic = view.topic
-    latest = np.zeros(topic.messages, dtype=position.dtype)
-    step = max(1, _CELLS // topic.messages)
+    size = topic.messages if messages is None else messages.size
+    latest = np.zeros(size, dtype=position.dtype)
+    step = max(1, _CELLS // size)
     for first in range(0, len(topic.origins), step):
         chosen = slice(first, min(len(topic.origins), first + step))
         running, offsets = _running_maxima(position, topic.starts[chosen.start : chosen.stop + 1])
-        here = running[topic.past[chosen] + offsets[:, None]]
+        past = topic.past[chosen] if messages is None else topic.past[chosen, messages]
+        here = running[past + offsets[:, None]]
         np.maximum(latest, here.max(axis=0), out=latest)
     return latest
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from causalcast.audit.entitlement import entitle
 from causalcast.audit.integrity import check_payloads, place_deliveries
+from causalcast.audit.members import Attendance
 from causalcast.audit.order import check_order, check_undelivered
 from causalcast.audit.stability import check_stability
 from causalcast.audit.tags import check_tags
@@ -24,8 +25,12 @@ if TYPE_CHECKING:
 def replay(body: LogBody, marks: Sequence[Mark], clock: Clock) -> Replay:
     """Judge one process in every topic of the clock."""
     result = Replay(body.process)
-    for name, topic in clock.topics.items():
-        _replay_topic(View(body, marks, clock, topic, body.topics.get(name), result))
+    attendance = Attendance(body.process, marks, clock.subscriptions)
+    result.excused = clock.messages
+    for name in sorted(body.topics.keys() | (set(attendance.topics(clock.topics)) & clock.topics.keys())):
+        topic = clock.topics[name]
+        result.excused -= topic.messages
+        _replay_topic(View(body, attendance, clock, topic, body.topics.get(name), result))
     if body.links is not None:
         result.timeline.add_links(clock.grid, body.links)
     return result

@@ -41,10 +41,10 @@ def check_tags(view: View, log: TopicBody) -> None:
         unknown[:] = False
     if over.any() or unknown.any():
         # So did what follows the message of one who came late.
-        for j, first, rejoined in topic.joiners:
+        for j, came, rejoined in topic.joiners:
             if j == view.own:
                 continue
-            touched = (of >= 0) & view.after_join(of, j, first)
+            touched = (of >= 0) & view.after_join(of, j, came)
             over &= ~(touched & ~view.after_join(dots, j, rejoined))
             unknown &= ~touched
     wrong = np.zeros(topic.messages, dtype=bool)

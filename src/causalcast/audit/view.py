@@ -7,17 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from causalcast.audit.members import arrivals, intervals
 from causalcast.audit.violations import CODE, NO_REASON, Violations
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from causalcast.audit.clocks import Clock, TopicClock
-    from causalcast.audit.logs import LogBody, Mark, TopicBody
-    from causalcast.audit.members import Member
+    from causalcast.audit.logs import LogBody, TopicBody
+    from causalcast.audit.members import Attendance, Member
     from causalcast.audit.result import FindingKind
     from causalcast.audit.violations import Replay
 
@@ -31,22 +28,21 @@ class View:
     def __init__(
         self,
         body: LogBody,
-        marks: Sequence[Mark],
+        attendance: Attendance,
         clock: Clock,
         topic: TopicClock,
         log: TopicBody | None,
         result: Replay,
     ) -> None:
         self.names = body.names
-        self.marks = marks
         self.clock = clock
         self.topic = topic
         self.log = log
         self.result = result
         self.process = body.process
         self.member: Member = clock.members[body.process]
-        self.arrivals = arrivals(marks, topic.topic)
-        self.spans = intervals(self.process, marks, topic.topic, clock.subscriptions)
+        self.arrivals = attendance.arrivals(topic.topic)
+        self.spans = attendance.intervals(topic.topic)
         """When it was a member of the topic."""
         self.own = topic.origins.index(body.process) if body.process in topic.origins else -1
         self.position = np.zeros(topic.messages, dtype=np.int64)
