@@ -11,10 +11,11 @@ grows.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from causalcast.model import ProtocolViolationError
-from causalcast.protocols.dissemination.seen import AGE_NS, AGE_TIMER, Seen
+from causalcast.protocols.dissemination.retention import DEFAULT_RETENTION, Retention
+from causalcast.protocols.dissemination.seen import Seen
 from causalcast.protocols.layers import Dissemination
 from causalcast.protocols.ordering.path import PathMessage
 
@@ -24,15 +25,20 @@ if TYPE_CHECKING:
     from causalcast.protocols.port import BroadcastMessage, Port, Timer, WireMessage
 
 
+AGE_TIMER: Final = "flood.age"
+
+
 class Flood(Dissemination):
     """Passes on what is new."""
 
-    __slots__ = ("_aging", "_neighbours", "_port", "_seen")
+    __slots__ = ("_age_ns", "_aging", "_neighbours", "_port", "_seen")
 
     timers: ClassVar[tuple[str, ...]] = (AGE_TIMER,)
 
-    def __init__(self, port: Port, membership: Overlay) -> None:
+    def __init__(self, port: Port, membership: Overlay, retention: Retention = DEFAULT_RETENTION) -> None:
         self._port = port
+        period = retention.period_ns
+        self._age_ns = None if period is None else period * retention.forget_after
         self._neighbours: list[ProcessId] = list(membership.neighbours)
         self._seen = Seen()
         self._aging = False
@@ -53,15 +59,15 @@ class Flood(Dissemination):
                 self._port.send(others, message)
 
     def _new(self, message: PathMessage) -> bool:
-        if not self._aging:
+        if not self._aging and self._age_ns is not None:
             self._aging = True
-            self._port.set_timer(AGE_NS, AGE_TIMER)
+            self._port.set_timer(self._age_ns, AGE_TIMER)
         return self._seen.add(message.origin, message.counter)
 
     def timer(self, timer: Timer) -> None:
         self._aging = self._seen.age()
-        if self._aging:
-            self._port.set_timer(AGE_NS, AGE_TIMER)
+        if self._aging and self._age_ns is not None:
+            self._port.set_timer(self._age_ns, AGE_TIMER)
 
     def neighbour_up(self, peer: ProcessId) -> None:
         if peer not in self._neighbours:

@@ -10,13 +10,6 @@ if TYPE_CHECKING:
 WINDOW: Final = 1024
 """A message that many numbers or more behind the latest of its origin counts as seen."""
 
-AGE_NS: Final = 600_000_000_000
-"""An origin that is silent for this long, and at most twice as long, is forgotten: its next message counts as new
-whatever its number. No copy of a message may be under way for longer.
-"""
-
-AGE_TIMER: Final = "seen.age"
-
 
 class Seen:
     """For each origin the highest number and a bit for each of the `WINDOW` below it.
