@@ -91,6 +91,8 @@ class _Judge:
         self.findings: list[HistoryFinding] = []
         self.unjudged: list[Unjudged] = []
         self.judged = list(GUARANTEES)
+        self.rested = 0
+        """Reads that the verdict rests on."""
 
     def run(self) -> HistoryResult:
         self._troubles()
@@ -101,6 +103,11 @@ class _Judge:
         else:
             self.say("Checking every key")
             self._demands(past)
+            if self.rested == 0 and not self.history.snapshots:
+                self.judged = []
+                self.unjudged.append(
+                    Unjudged("no-reads", 1, "no read returned what one known operation wrote")
+                )
         if self.history.snapshots:
             self.judged.append(LONG_FORK)
             forks = long_forks(self.resolved)
@@ -214,6 +221,7 @@ class _Judge:
             every = every[good & (resolved.own < 0)]
         else:
             keep = np.setdiff1d(keep, resolved.repeated)
+        self.rested = int(every.size + (resolved.own >= 0).sum())
         numbers = resolved.seen.copy()
         if self.history.model == "register" and writes:
             numbers = np.where(usable, resolved.write_txn[np.maximum(resolved.seen, 0)], -1)
@@ -290,7 +298,7 @@ class _Judge:
         guarantees: dict[str, Judgement] = {
             name: "violated" if counts[name] else "holds" if name in self.judged else "not judged" for name in names
         }
-        doubtful = {"ambiguous-read", "set-aside", "long-fork"}
+        doubtful = {"ambiguous-read", "set-aside", "long-fork", "no-reads"}
         verdict: Verdict = "fail" if counts else "pass"
         if not counts and any(item.kind in doubtful for item in self.unjudged):
             verdict = "undecided"

@@ -163,16 +163,23 @@ class _Jepsen:
                 reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
                 self.loaded.reject(line, reason)
         for process, pending in self.pending.items():
-            self._complete(process, MAYBE, pending.line, pending.operation)
+            self._end(process, pending)
         for waiting in self.invoked.values():
             for pending in waiting:
-                self._complete(None, MAYBE, pending.line, pending.operation)
+                self._end(None, pending)
         history = self.loaded.history
         if self.nameless:
             history.notes.append("Operations name no process: each is a session of its own.")
         if self.others:
             history.notes.append(f"{self.others} operations of no client (nemesis and such) were left out.")
         return self.loaded
+
+    def _end(self, process: str | None, pending: _Pending) -> None:
+        """Take an invocation that was never completed."""
+        try:
+            self._complete(process, MAYBE, pending.line, pending.operation)
+        except ValueError as error:
+            self.loaded.reject(pending.line, str(error))
 
     def _read(self, text: bytes) -> dict[str, Any]:
         value = read_edn(text.decode()) if self.edn else msgspec.json.decode(text)
@@ -244,7 +251,8 @@ def _operations(operation: dict[str, Any], status: int) -> tuple[Model | None, _
             return None, []
         if isinstance(value, list):
             return "set", [Read("", tuple(map(_text, value)))]
-        return "register", [Read("", () if value is None else (_text(value),))]
+        if not isinstance(value, dict):
+            return "register", [Read("", () if value is None else (_text(value),))]
     raise ValueError(f"an operation {f!r} on {str(value)[:40]!r} is not of a kind that is judged here")
 
 
