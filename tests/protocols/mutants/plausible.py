@@ -22,7 +22,7 @@ PLAUSIBLE = (
     Mutant(
         "heard-one-too-few",
         "tcb",
-        (("for counter in range(heard + 1, count + 1):", "for counter in range(heard + 1, count):"),),
+        (("for counter in range(old + 1, new + 1)", "for counter in range(old + 1, new)"),),
         frozenset({"P6"}),
         nodes=2,
         broadcasts=1,
@@ -32,8 +32,8 @@ PLAUSIBLE = (
         "tcb",
         (
             (
-                "node = Node(slot, counter, DELIVERED, self._all_bits & ~(1 << slot), self._deliveries, tag)",
-                "node = Node(slot, counter, DELIVERED, self._all_bits, self._deliveries, tag)",
+                "[slot for slot in range(len(self._roster)) if slot != self._my_slot]",
+                "[slot for slot in range(len(self._roster))]",
             ),
         ),
         frozenset({"P6"}),
@@ -49,9 +49,9 @@ PLAUSIBLE = (
                 "            for after",
             ),
             (
-                "            if not node.bits:\n                self._stabilize([node])\n",
-                "            if not node.bits:\n                self._stabilize([node])\n"
-                "            self._port.deliver(Message(message.payload, tag))\n",
+                "            self._hear(slot, counts, past)\n        if self._phantoms:",
+                "            self._hear(slot, counts, past)\n"
+                "            self._port.deliver(Message(message.payload, tag))\n        if self._phantoms:",
             ),
         ),
         frozenset({"P5"}),
@@ -63,9 +63,8 @@ PLAUSIBLE = (
         "tcb",
         (
             (
-                "                self._wait(node, before_slot, before_counter)\n"
-                "                bits |= 1 << before_slot\n",
-                "                self._wait(node, before_slot, before_counter)\n",
+                "                missing.append(dot)\n                bits |= 1 << before_slot\n",
+                "                missing.append(dot)\n",
             ),
         ),
         frozenset({"P3", "error"}),
@@ -73,19 +72,13 @@ PLAUSIBLE = (
     Mutant(
         "taken-not-counted",
         "tcb",
-        (("            self._taken[self._slots[tag.origin]] = tag.counter\n", ""),),
+        (("        self._taken[self._slots[tag.origin]] = tag.counter\n", ""),),
         frozenset({"P4"}),
     ),
     Mutant(
         "news-only-with-a-new-timer",
         "tcb",
-        (
-            ("            self._silent_about_news = True\n", ""),
-            (
-                "                self._phantom_timer_set = True\n",
-                "                self._phantom_timer_set = True\n                self._silent_about_news = True\n",
-            ),
-        ),
+        (("            self._idle.took()\n", "            self._idle._timer_set or self._idle.took()\n"),),
         frozenset({"P6"}),
         broadcasts=3,
         nodes=2,

@@ -5,6 +5,15 @@ from __future__ import annotations
 from causalcast.simulation.local import Promptness
 from tests.protocols.mutants import Mutant
 
+MISSING = """\
+                if any(delivered[self._slots[origin]] < counter for origin, counter in phantom.context):
+                    continue
+"""
+HERE_ONLY = """\
+                here = [dot for dot in phantom.context if delivered[self._slots[dot[0]]] >= dot[1]]
+                phantom = Phantom(phantom.origin, phantom.counter, phantom.number, tuple(here))
+"""
+
 PRINTED = (
     Mutant(
         # Algorithms 4, 8, 10: (i, 0) is the first dot and V = 0, so a first message counts as delivered.
@@ -28,7 +37,7 @@ PRINTED = (
         "tcb",
         (
             ("self._context = {self._me: counter}", "self._context = {self._me: counter + 1}"),
-            ("or (before == slot and before_counter != counter - 1)", "or False"),
+            ("or dots.get(origin, counter - 1) != counter - 1", "or False"),
         ),
         frozenset({"P2"}),
         nodes=2,
@@ -40,8 +49,8 @@ PRINTED = (
         "tcb",
         (
             (
-                "            tag = event.message.tag\n            context = self._context\n",
-                "            tag = event.message.tag\n            context = {}\n",
+                "        context = self._context\n        for",
+                "        context = {}\n        for",
             ),
             (
                 "            self._port.deliver(Message(message.payload, tag))\n            for after",
@@ -74,10 +83,8 @@ PRINTED = (
         "tcb",
         (
             (
-                "                if any(delivered[before] < counter for before, counter in dots):\n"
-                "                    continue\n",
-                "                dots = [(before, counter) for before, counter in dots if delivered[before] >="
-                " counter]\n",
+                MISSING,
+                HERE_ONLY,
             ),
         ),
         frozenset({"P6"}),
@@ -90,10 +97,8 @@ PRINTED = (
             ("            if spoken < phantom.counter - 1:\n                continue\n", ""),
             ("            if spoken == phantom.counter - 1:\n", "            if spoken <= phantom.counter - 1:\n"),
             (
-                "                if any(delivered[before] < counter for before, counter in dots):\n"
-                "                    continue\n",
-                "                dots = [(before, counter) for before, counter in dots if delivered[before] >="
-                " counter]\n",
+                MISSING,
+                HERE_ONLY,
             ),
         ),
         frozenset({"P4", "P5"}),
@@ -106,32 +111,30 @@ PRINTED = (
         "tcb",
         (
             (
-                "        if not bits:\n            self._deliver(node)\n",
-                "        for before_slot, before_counter in unstable:\n"
-                "            before = graph[before_slot].get(before_counter)\n"
-                "            if before is not None and before.stage == DELIVERED and before.bits & 1 << slot:\n"
-                "                before.bits ^= 1 << slot\n"
-                "                if not before.bits:\n"
-                "                    self._stabilize([before])\n"
-                "        if not bits:\n            self._deliver(node)\n",
+                "        node.bits = bits\n",
+                "        node.bits = bits\n"
+                "        here = [dot for dot in context if dot not in missing]\n"
+                "        self._hear(slot, *self._past(slot, delivered, here, self._pasts(here)))\n",
             ),
         ),
         frozenset({"P5"}),
-        broadcasts=(1, 1, 1),
-        case={"prompt": Promptness.ALL},
+        nodes=2,
+        broadcasts=(1, 2),
+        case={"fifo": False},
     ),
     Mutant(
         # Algorithms 9, 11, line 25: `G[p] != dlv` waits for what is stable and not deleted yet.
         "waits-for-the-stable",
         "tcb",
         (
+            ("            if all(pasts):\n", "            if all(before.stage == DELIVERED for before in befores):\n"),
             (
-                "            if before_counter > stable[before]:\n",
-                "            if before_counter > stable[before] or before_counter in self._graph[before]:\n",
+                "            if before is not None and before.past:\n",
+                "            if before is not None and before.stage == DELIVERED:\n",
             ),
             (
-                "            if before is None or before.stage < DELIVERED:\n",
-                "            if before is None or before.stage != DELIVERED:\n",
+                "            elif dot[1] > self._stable[self._slots[dot[0]]]:\n",
+                "            elif before is not None or dot[1] > self._stable[self._slots[dot[0]]]:\n",
             ),
         ),
         frozenset({"P2"}),
@@ -143,7 +146,7 @@ PRINTED = (
         "tcb",
         (
             (
-                "            nodes.sort(key=_delivery_index)\n",
+                "            nodes.sort(key=_get_index)\n",
                 "            nodes.sort(key=lambda node: (node.slot, node.counter))\n",
             ),
         ),
@@ -155,8 +158,8 @@ PRINTED = (
         "tcb",
         (
             (
-                "past = map(max, self._heard[slot], self._past(slot, spoken, pred))",
-                "past = self._past(slot, spoken, pred)",
+                "                past = self._lanes.join(past, [self._lanes.pack(self._heard[slot])])\n",
+                "",
             ),
         ),
         frozenset({"P5", "P6", "error"}),

@@ -23,33 +23,35 @@ Departures from the print:
   advances the vector nor loses anything.
 * A phantom counts only once everything its sender broadcast before it, and all of its context, is delivered here
   (the print applies it to what happens to be there, and loses the rest). The latest one per member is kept until
-  then. An idle member sends one by itself, `PHANTOM_DELAY_NS` after it took something it has not yet spoken of.
+  then. An idle member sends one by itself, `idle.PHANTOM_DELAY_NS` after it took something it has not yet spoken of.
 * A tag also holds its past as a vector, made once at delivery from the predecessors' vectors and what its
   origin was heard to have; it never travels. It makes comparison one look-up, and lets a tag outlive its node. With
   it a delivered node needs no edges: only dots that are awaited know who waits.
-* What a message's past has newly covered is read from its vector and that of its origin's previous message, not by
-  walking back along the edges: each bit of each dot is touched once, however many edges lead there.
+* The bits of delivered dots are not kept: the bit of a member in a dot is whether its latest vector here has the dot.
+  What all have is the smallest count of each column, kept up in a tournament; the document clears bits by walking
+  back along the edges, once per member. Vectors are packed (see `lanes`), so both cost few operations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
 
 from causalcast.model import Delivered, Message, ProtocolViolationError, RawDot, Stable, Tag
+from causalcast.protocols.ordering.idle import Idle
+from causalcast.protocols.ordering.lanes import Lanes, Minima
 from causalcast.protocols.ordering.meter import Meter
 from causalcast.protocols.port import BroadcastMessage
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from causalcast.model import Event, ProcessId
     from causalcast.protocols.dissemination import Direct
     from causalcast.protocols.membership import StaticMembership
     from causalcast.protocols.port import Port, Timer
-
-PHANTOM_DELAY_NS: Final = 50_000_000
-"""How long a member stays silent about what it has taken: also the shortest time between two of its phantoms."""
 
 PHANTOM_TIMER: Final = "tcb.phantom"
 
@@ -80,13 +82,18 @@ class Node(msgspec.Struct, eq=False, gc=False):
     counter: int
     stage: int
     bits: int = 0
+    """While it waits: the origins of its undelivered predecessors."""
     index: int = 0
     """Place in the order of delivery at this process."""
+    past: int = 0
+    """Once delivered: itself and all that happened before it, packed."""
     tag: Tag | None = None
     message: TaggedMessage | None = None
     """While it waits: what came."""
-    pred: Sequence[tuple[int, int]] = ()
-    """While it waits: slot and counter of the dots of its context that were not stable when it came."""
+    pasts: list[int] | None = None
+    """While it waits: of its predecessors that were delivered when it came."""
+    missing: list[RawDot] | None = None
+    """While it waits: its predecessors that were not."""
     succ: list[Node] | None = None
     """Until it is delivered: who waits for it."""
 
@@ -105,24 +112,24 @@ class TCB:
         self._dissemination = dissemination
         self._me = membership.name
         self._my_slot = roster.slot(membership.name)
-        self._all_bits = (1 << size) - 1
         # The application's side (algorithm 8): what it has taken.
         self._context: dict[ProcessId, int] = {}
         self._taken = [0] * size
-        self._silent_about_news = False
-        self._phantom_timer_set = False
+        self._idle = Idle(port, PHANTOM_TIMER)
         self._phantoms_sent = 0
         # The middleware's side (algorithm 9).
-        self._graph: list[dict[int, Node]] = [{} for _ in roster]
-        """For each slot, its dots that are not stable here or whose stable event is not taken."""
+        self._graph: dict[RawDot, Node] = {}
+        """Dots that are not stable here, or whose stable event is not taken."""
         self._delivered = [0] * size
         self._deliveries = 0
-        self._stable: list[int] = [0] * size
-        self._heard: list[tuple[int, ...]] = [(0,) * size] * size
+        self._stable: tuple[int, ...] = (0,) * size
+        self._heard: list[tuple[int, ...]] = [self._stable] * size
         """For each slot, the past of the latest message or phantom of that member that counts here."""
+        self._meter = Meter()
+        self._lanes = Lanes(size)
+        self._all_have = self._minima()
         self._pending = [0] * size
         self._phantoms: dict[int, Phantom] = {}
-        self._meter = Meter()
 
     # ------------------------------------------------------------------ the application's side
 
@@ -136,42 +143,40 @@ class TCB:
         context = tuple(self._context.items())
         self._context = {self._me: counter}
         self._taken[slot] = counter
-        self._silent_about_news = False
+        self._idle.spoke()
         tag = Tag(self._me, counter, context, tuple(self._taken), self._roster)
 
-        node = Node(slot, counter, DELIVERED, self._all_bits & ~(1 << slot), self._deliveries, tag)
+        if counter >= self._lanes.limit:
+            self._widen()
+        past = self._lanes.pack(tag.counts)
+        self._graph[self._me, counter] = Node(slot, counter, DELIVERED, 0, self._deliveries, past, tag)
         self._deliveries += 1
         self._delivered[slot] = counter
-        self._graph[slot][counter] = node
         self._dissemination.broadcast(TaggedMessage(self._me, counter, context, payload))
-        if not node.bits:
-            self._stabilize([node])
+        if len(self._roster) == 1:
+            self._hear(slot, tag.counts, past)
         return tag
 
     def take(self, event: Event) -> None:
         """The application receives `event`: the context moves now, or the stable dot leaves the graph."""
         if isinstance(event, Delivered):
-            tag = event.message.tag
-            context = self._context
-            for origin, counter in tag.context:
-                if context.get(origin) == counter:
-                    del context[origin]
-            context[tag.origin] = tag.counter
-            self._taken[self._slots[tag.origin]] = tag.counter
-            self._silent_about_news = True
-            if not self._phantom_timer_set:
-                self._phantom_timer_set = True
-                self._port.set_timer(PHANTOM_DELAY_NS, PHANTOM_TIMER)
+            self._take(event.message.tag)
+            self._idle.took()
         elif isinstance(event, Stable):
-            del self._graph[self._slots[event.tag.origin]][event.tag.counter]
+            del self._graph[event.tag.origin, event.tag.counter]
+
+    def _take(self, tag: Tag) -> None:
+        context = self._context
+        for origin, counter in tag.context:
+            if context.get(origin) == counter:
+                del context[origin]
+        context[tag.origin] = tag.counter
+        self._taken[self._slots[tag.origin]] = tag.counter
 
     def timer(self, timer: Timer) -> None:
         """Speak of what was taken, if no broadcast has done so meanwhile (algorithm 10, stabPhantom)."""
-        if timer != PHANTOM_TIMER:
-            return
-        self._phantom_timer_set = False
-        if self._silent_about_news:
-            self._silent_about_news = False
+        if self._idle.must_speak(timer):
+            self._idle.spoke()
             self._phantoms_sent += 1
             counter = self._taken[self._my_slot] + 1
             context = tuple(self._context.items())
@@ -187,129 +192,109 @@ class TCB:
             self._receive_phantom(message)
 
     def _receive_message(self, message: TaggedMessage) -> None:
-        counter = message.counter
-        context = message.context
-        if len(context) == 1 and context[0][1] == counter - 1 and context[0][0] == message.origin:
-            slot = self._slots.get(message.origin, self._my_slot)
-            if counter - 1 == self._delivered[slot] > 0 and counter not in self._graph[slot] and slot != self._my_slot:
-                self._deliver_follower(slot, message)
-                return
-        slot, unstable = self._check(message.origin, counter, context)
+        origin, counter, context = message.origin, message.counter, message.context
+        graph = self._graph
+        befores = list(map(graph.get, context))
+        slot = self._check(origin, counter, context, known=all(befores))
         delivered = self._delivered[slot]
         if counter <= delivered:
             return
-        nodes = self._graph[slot]
-        node = nodes.get(counter)
+        node = graph.get((origin, counter))
         if node is None:
-            node = nodes[counter] = Node(slot, counter, RECEIVED)
+            node = graph[origin, counter] = Node(slot, counter, RECEIVED)
         elif node.stage == SLOT:
             node.stage = RECEIVED
         else:
             return
 
-        bits = 0
-        graph = self._graph
         self._meter.count += len(context)
-        for before_slot, before_counter in unstable:
-            before = graph[before_slot].get(before_counter)
-            if before is None or before.stage < DELIVERED:
-                self._wait(node, before_slot, before_counter)
+        node.message = message
+        self._pending[slot] += 1
+        if delivered == counter - 1 and all(befores):
+            pasts = list(map(_get_past, befores))
+            if all(pasts):
+                self._deliver(node, pasts)
+                return
+        bits = 0
+        pasts = node.pasts = []
+        missing = node.missing = []
+        for dot, before in zip(context, befores, strict=True):
+            if before is not None and before.past:
+                pasts.append(before.past)
+            elif dot[1] > self._stable[self._slots[dot[0]]]:
+                before_slot = self._slots[dot[0]]
+                self._wait(node, before_slot, dot)
+                missing.append(dot)
                 bits |= 1 << before_slot
         if delivered != counter - 1 and not bits & 1 << slot:
-            self._wait(node, slot, counter - 1)
+            self._wait(node, slot, (origin, counter - 1))
             bits |= 1 << slot
-        node.pred = unstable
-        node.message = message
         node.bits = bits
-        self._pending[slot] += 1
         if not bits:
-            self._deliver(node)
+            self._deliver(node, pasts)
 
-    def _wait(self, node: Node, slot: int, counter: int) -> None:
+    def _wait(self, node: Node, slot: int, dot: RawDot) -> None:
         """`node` waits for a dot that is not delivered here, and may not have come at all."""
-        nodes = self._graph[slot]
-        before = nodes.get(counter)
+        before = self._graph.get(dot)
         if before is None:
-            before = nodes[counter] = Node(slot, counter, SLOT)
+            before = self._graph[dot] = Node(slot, dot[1], SLOT)
         if before.succ is None:
             before.succ = [node]
         else:
             before.succ.append(node)
 
-    def _deliver_follower(self, slot: int, message: TaggedMessage) -> None:
-        """Deliver a message whose sender took nothing since its previous one, delivered here; nobody waits for it.
+    def _check(self, origin: ProcessId, counter: int, context: tuple[RawDot, ...], *, known: bool = False) -> int:
+        """The slot of `origin`. Raises `ProtocolViolationError` on what no correct member sends.
 
-        Its past is what its sender was heard to have, and the previous message: nothing new is behind anyone.
-        """
-        counter = message.counter
-        self._meter.count += 1
-        past = list(self._heard[slot])
-        past[slot] = counter
-        counts = self._heard[slot] = tuple(past)
-        tag = Tag(message.origin, counter, message.context, counts, self._roster)
-        bits = self._all_bits & ~(1 << self._my_slot | 1 << slot)
-        node = self._graph[slot][counter] = Node(slot, counter, DELIVERED, bits, self._deliveries, tag)
-        self._delivered[slot] = counter
-        self._deliveries += 1
-        self._port.deliver(Message(message.payload, tag))
-        if not bits:
-            self._stabilize([node])
-        if self._phantoms:
-            self._apply_phantoms()
-
-    def _check(self, origin: ProcessId, counter: int, context: tuple[RawDot, ...]) -> tuple[int, list[tuple[int, int]]]:
-        """The slot of `origin`, and slot and counter of each dot in its context that is not stable here.
-
-        Raises `ProtocolViolationError` on what no correct member sends.
+        `known`: all dots of the context are in the graph, so there are such dots.
         """
         slots = self._slots
         slot = slots.get(origin)
         if slot is None:
             raise ProtocolViolationError(f"{origin!r} is not a member of this group")
-        me = self._my_slot
-        if slot == me:
+        me = self._me
+        if origin == me:
             raise ProtocolViolationError(f"a message of {origin!r} came back to {origin!r}: is the name used twice?")
         if counter < 1:
             raise ProtocolViolationError(f"{origin}:{counter} is no dot; counters start at 1")
-        seen = 0
-        unstable = []
-        stable = self._stable
-        for before_origin, before_counter in context:
-            before = slots.get(before_origin)
-            if (
-                before is None
-                or seen >> before & 1
-                or before_counter < 1
-                or (before == slot and before_counter != counter - 1)
-                or (before == me and before_counter > self._taken[me])
-            ):
-                raise ProtocolViolationError(
-                    f"the context of {origin}:{counter} cannot hold {before_origin}:{before_counter}: "
-                    "no such member, twice, or a dot that cannot precede it"
-                )
-            seen |= 1 << before
-            if before_counter > stable[before]:
-                unstable.append((before, before_counter))
-        return slot, unstable
+        dots = dict(context)
+        if (
+            len(dots) != len(context)
+            or dots.get(origin, counter - 1) != counter - 1
+            or dots.get(me, 0) > self._taken[self._my_slot]
+            or not (known or (dots.keys() <= slots.keys() and min(dots.values(), default=1) >= 1))
+        ):
+            raise ProtocolViolationError(
+                f"the context of {origin}:{counter} cannot hold all of {context}: "
+                "no such member, one twice, or a dot that cannot precede it"
+            )
+        return slot
 
-    def _deliver(self, first: Node) -> None:
-        """Deliver `first` and all that becomes deliverable with it (algorithm 9 deliver, without recursion)."""
-        names = self._roster.names
-        all_bits = self._all_bits & ~(1 << self._my_slot)
+    def _deliver(self, first: Node, pasts: list[int]) -> None:
+        """Deliver `first` and all that becomes deliverable with it (algorithm 9 deliver, without recursion).
+
+        `pasts` are those of its predecessors.
+        """
         ready = [first]
         for node in ready:
-            slot = node.slot
-            bit = 1 << slot
-            message = node.message
+            slot, counter, message = node.slot, node.counter, node.message
             assert message is not None
-            counts = self._past(slot, node.counter, node.pred)
-            tag = Tag(names[slot], node.counter, message.context, counts, self._roster)
-            self._delivered[slot] = node.counter
+            bit = 1 << slot
+            if counter >= self._lanes.limit:
+                self._widen()
+                pasts = self._pasts(message.context)
+            elif node is not first:
+                assert node.pasts is not None
+                assert node.missing is not None
+                pasts = node.pasts + self._pasts(node.missing)
+            counts, past = self._past(slot, counter, message.context, pasts)
+            tag = Tag(message.origin, counter, message.context, counts, self._roster)
+            self._delivered[slot] = counter
             self._pending[slot] -= 1
             node.tag = tag
             node.stage = DELIVERED
-            node.bits = all_bits & ~bit
             node.index = self._deliveries
+            node.past = past
             self._deliveries += 1
             self._port.deliver(Message(message.payload, tag))
             for after in node.succ or ():
@@ -317,73 +302,74 @@ class TCB:
                     after.bits ^= bit
                     if not after.bits:
                         ready.append(after)
-            node.message = node.succ = None
-            node.pred = ()
-            self._update_stability(slot, counts)
-            if not node.bits:
-                self._stabilize([node])
+            node.message = node.succ = node.pasts = node.missing = None
+            self._hear(slot, counts, past)
         if self._phantoms:
             self._apply_phantoms()
 
-    def _past(self, slot: int, counter: int, pred: Sequence[tuple[int, int]]) -> tuple[int, ...]:
-        """The vector of a dot whose past is delivered: itself, its predecessors and their pasts.
+    def _pasts(self, context: Iterable[RawDot]) -> list[int]:
+        """The pasts of the dots in the graph of a context that is delivered; those of the others are heard of all."""
+        return [before.past for before in map(self._graph.get, context) if before is not None]
+
+    def _past(
+        self, slot: int, counter: int, context: tuple[RawDot, ...], pasts: list[int]
+    ) -> tuple[tuple[int, ...], int]:
+        """The vector of a dot whose past is delivered: itself, its predecessors and their pasts; and the same packed.
 
         What its origin was heard to have is in it, and so is what is stable, since stable is what was heard of all. A
-        predecessor is the last of its origin there; of the others, only those of whom more is here than is known to
-        be in it need a look at the pasts.
+        predecessor is the last of its origin there.
         """
+        slots = self._slots
         counts = list(self._heard[slot])
-        self._meter.count += len(counts) * len(pred)
-        tags = []
-        known = 1 << slot
-        for before_slot, before_counter in pred:
-            before = self._graph[before_slot].get(before_counter)
-            if before is not None and before.tag is not None:
-                tags.append(before.tag)
-                counts[before_slot] = before_counter
-                known |= 1 << before_slot
-        if tags:
-            pasts = None
-            for other, (count, here) in enumerate(zip(counts, self._delivered, strict=True)):
-                if count < here and not known >> other & 1:
-                    if pasts is None:
-                        pasts = [tag.counts for tag in tags]
-                    counts[other] = max(count, *[past[other] for past in pasts])
+        for origin, before in context:
+            counts[slots[origin]] = before
         counts[slot] = counter
-        return tuple(counts)
+        lanes = self._lanes
+        known = lanes.pack(counts)
+        past = lanes.join(known, pasts)
+        self._meter.count += lanes.words * len(pasts)
+        return tuple(counts) if past == known else lanes.unpack(past), past
 
-    def _update_stability(self, slot: int, counts: tuple[int, ...]) -> None:
-        """The member of `slot` has all of `counts` in its past: clear its bit there (algorithm 9, lines 47 to 56)."""
-        bit = 1 << slot
-        self._meter.count += len(counts)
-        complete = []
-        for nodes, heard, count in zip(self._graph, self._heard[slot], counts, strict=True):
-            if heard < count:
-                for counter in range(heard + 1, count + 1):
-                    node = nodes[counter]
-                    if node.bits & bit:
-                        node.bits ^= bit
-                        if not node.bits:
-                            complete.append(node)
+    def _hear(self, slot: int, counts: tuple[int, ...], past: int) -> None:
+        """The member of `slot` has all of `counts` (packed: `past`) behind it: find what all members have."""
         self._heard[slot] = counts
-        if complete:
-            self._stabilize(complete)
-
-    def _stabilize(self, nodes: list[Node]) -> None:
-        """Report `nodes` stable; all that precedes them is stable already or among them."""
+        if not self._all_have.put(slot, past):
+            return
+        before, self._stable = self._stable, self._lanes.unpack(self._all_have.lowest)
+        self._meter.count += len(before)
+        nodes = []
+        for name, old, new in zip(self._roster.names, before, self._stable, strict=True):
+            if old < new:
+                nodes.extend([self._graph[name, counter] for counter in range(old + 1, new + 1)])
         if len(nodes) > 1:
-            nodes.sort(key=_delivery_index)
+            nodes.sort(key=_get_index)
+        self._report(nodes)
+
+    def _report(self, nodes: list[Node]) -> None:
+        """Report `nodes` stable; all that precedes them is stable already or among them."""
         for node in nodes:
             node.stage = STABLE
-            self._stable[node.slot] = node.counter
-            tag = node.tag
-            assert tag is not None
-            self._port.stable(tag)
+            assert node.tag is not None
+            self._port.stable(node.tag)
+
+    def _minima(self) -> Minima:
+        """What all other members have; this one has what is delivered here, which is all that they can have."""
+        others = [slot for slot in range(len(self._roster)) if slot != self._my_slot] or [self._my_slot]
+        return Minima(self._lanes, {slot: self._lanes.pack(self._heard[slot]) for slot in others}, self._meter)
+
+    def _widen(self) -> None:
+        """Repack all vectors for larger counts."""
+        old, self._lanes = self._lanes, self._lanes.wider()
+        for node in self._graph.values():
+            node.past = self._lanes.pack(old.unpack(node.past))
+            if node.pasts is not None:
+                node.pasts = [self._lanes.pack(old.unpack(past)) for past in node.pasts]
+        self._all_have = self._minima()
 
     # ------------------------------------------------------------------ phantoms
 
     def _receive_phantom(self, phantom: Phantom) -> None:
-        slot, _ = self._check(phantom.origin, phantom.counter, phantom.context)
+        slot = self._check(phantom.origin, phantom.counter, phantom.context)
         known = self._phantoms.get(slot)
         if known is None or (known.counter, known.number) < (phantom.counter, phantom.number):
             self._phantoms[slot] = phantom
@@ -397,13 +383,13 @@ class TCB:
             if spoken < phantom.counter - 1:
                 continue
             if spoken == phantom.counter - 1:
-                dots = [(self._slots[origin], counter) for origin, counter in phantom.context]
-                if any(delivered[before] < counter for before, counter in dots):
+                self._meter.count += len(phantom.context)
+                if any(delivered[self._slots[origin]] < counter for origin, counter in phantom.context):
                     continue
-                pred = [(before, counter) for before, counter in dots if counter > self._stable[before]]
                 # An older phantom of the same dot may come again: what was heard since must not be unheard.
-                past = map(max, self._heard[slot], self._past(slot, spoken, pred))
-                self._update_stability(slot, tuple(past))
+                _, past = self._past(slot, spoken, phantom.context, self._pasts(phantom.context))
+                past = self._lanes.join(past, [self._lanes.pack(self._heard[slot])])
+                self._hear(slot, self._lanes.unpack(past), past)
             del self._phantoms[slot]
 
     # ------------------------------------------------------------------ what the host and the laboratory ask
@@ -420,23 +406,21 @@ class TCB:
     @property
     def graph_size(self) -> int:
         """Nodes in the graph, slots included."""
-        return sum(map(len, self._graph))
+        return len(self._graph)
 
     def words(self) -> int:
         """The graph, counted as in 004 section 8.3.1.1: 4 per node (dot 2, stage 1, bits 1) and 4 per edge.
 
         An edge of the document is 2 words where its later dot names its predecessor and 2 where its earlier one names
         its successor, until the earlier one is deleted. Edges are not kept here once their later dot is delivered: they
-        are counted from the contexts of the nodes, for each dot of a context that is a node itself.
+        are counted from the contexts of the nodes, for each dot of a context that is a node itself. The document has no
+        vectors; those of the nodes here are not counted.
         """
-        count = 0
-        for nodes in self._graph:
-            for node in nodes.values():
-                carrier = node.tag or node.message
-                context = carrier.context if carrier is not None else ()
-                edges = sum(counter in self._graph[self._slots[origin]] for origin, counter in context)
-                count += 4 + 4 * edges
-        return count
+        return sum(map(self._words_of, self._graph.values()))
+
+    def _words_of(self, node: Node) -> int:
+        carrier = node.tag or node.message
+        return 4 + 4 * sum(dot in self._graph for dot in carrier.context) if carrier is not None else 4
 
     def entries(self, message: BroadcastMessage) -> int:
         """The dots of its context."""
@@ -444,19 +428,26 @@ class TCB:
 
     @property
     def operations(self) -> int:
-        """One per edge looked at, and one per vector entry."""
+        """Edges looked at, and words of packed vectors compared."""
         return self._meter.count
 
     def describe(self) -> list[str]:
-        """The graph as lines `dot stage bits`, in order of dot; bits in roster order from the left (figure 24)."""
+        """The graph as lines `dot stage bits`, in order of dot; bits in roster order from the left (figure 24).
+
+        The bits of a delivered dot name the members that were not heard yet to have it; of a stable one there are none.
+        """
         names = self._roster.names
         lines = []
-        nodes = [node for counters in self._graph for _, node in sorted(counters.items())]
-        for node in nodes:
-            bits = "".join("1" if node.bits >> slot & 1 else "0" for slot in range(len(names)))
-            lines.append(f"{names[node.slot]}:{node.counter} {STAGE_NAMES[node.stage]} {bits}")
+        for node in sorted(self._graph.values(), key=lambda node: (node.slot, node.counter)):
+            bits = [node.bits >> slot & 1 for slot in range(len(names))]
+            if node.stage == DELIVERED:
+                bits = [
+                    slot != self._my_slot and heard[node.slot] < node.counter for slot, heard in enumerate(self._heard)
+                ]
+            text = "".join("1" if bit else "0" for bit in bits)
+            lines.append(f"{names[node.slot]}:{node.counter} {STAGE_NAMES[node.stage]} {text}")
         return lines
 
 
-def _delivery_index(node: Node) -> int:
-    return node.index
+_get_past: Final = attrgetter("past")
+_get_index: Final = attrgetter("index")

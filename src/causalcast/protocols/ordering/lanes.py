@@ -1,0 +1,109 @@
+"""Vectors of counts packed into one integer each, compared and joined in a few operations whatever their length.
+
+Each count has a lane of `width` bits, in the order of the machine's bytes. The top bit of a lane, its guard, is free:
+subtracting one vector from another that has all guards set borrows nowhere beyond a lane, and leaves a guard set where
+the minuend was not the smaller. Lanes begin with 8 bits; their owner repacks into twice the width when a count reaches
+`limit`.
+
+Source of the technique: Knuth, The Art of Computer Programming, volume 4A, section 7.1.3, multibyte processing.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from sys import byteorder
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from causalcast.protocols.ordering.meter import Meter
+
+_FORMATS: Final = {8: "B", 16: "H", 32: "I", 64: "Q"}
+
+
+class Lanes:
+    """How vectors of `size` counts are packed: counts must be below `limit`."""
+
+    __slots__ = ("_bytes", "_unpack", "guard", "limit", "size", "width", "words")
+
+    def __init__(self, size: int, width: int = 8) -> None:
+        self.size = size
+        self.width = width
+        self.limit = 1 << (width - 1)
+        self.guard = sum(self.limit << (width * place) for place in range(size))
+        """The top bit of every lane."""
+        self.words = -(-size * width // 64)
+        """64-bit words of a packed vector."""
+        self._bytes = size * width // 8
+        self._unpack: Callable[[bytes], tuple[int, ...]] = struct.Struct(f"={size}{_FORMATS[width]}").unpack
+
+    def __reduce__(self) -> tuple[type[Lanes], tuple[int, int]]:
+        return Lanes, (self.size, self.width)
+
+    def wider(self) -> Lanes:
+        """Lanes for larger counts."""
+        return Lanes(self.size, 2 * self.width)
+
+    def pack(self, counts: Sequence[int]) -> int:
+        """The counts as one integer."""
+        return int.from_bytes(array(_FORMATS[self.width], counts).tobytes(), byteorder)
+
+    def unpack(self, vector: int) -> tuple[int, ...]:
+        """The counts of a packed vector."""
+        return self._unpack(vector.to_bytes(self._bytes, byteorder))
+
+    def join(self, vector: int, others: Iterable[int]) -> int:
+        """In each lane the largest count of all."""
+        guard, shift = self.guard, self.width - 1
+        raised = vector | guard
+        for other in others:
+            larger = (raised - other) & guard
+            if larger != guard:
+                mask = larger - (larger >> shift)
+                vector = other ^ ((vector ^ other) & mask)
+                raised = vector | guard
+        return vector
+
+    def meet(self, one: int, other: int) -> int:
+        """In each lane the smaller count."""
+        larger = ((one | self.guard) - other) & self.guard
+        return one ^ ((one ^ other) & (larger - (larger >> (self.width - 1))))
+
+
+class Minima:
+    """In each lane the smallest count of some vectors, kept up as they change (a tournament of log2 n rounds)."""
+
+    __slots__ = ("_first", "_lanes", "_meter", "_tree")
+
+    def __init__(self, lanes: Lanes, vectors: Mapping[int, int], meter: Meter) -> None:
+        """`vectors` by slot; other slots take no part."""
+        first = 1 << (lanes.size - 1).bit_length()
+        nobody = lanes.guard - (lanes.guard >> (lanes.width - 1))
+        tree = [nobody] * first + [vectors.get(slot, nobody) for slot in range(first)]
+        for place in range(first - 1, 0, -1):
+            tree[place] = lanes.meet(tree[2 * place], tree[2 * place + 1])
+        self._first = first
+        self._lanes = lanes
+        self._meter = meter
+        self._tree = tree
+
+    def put(self, slot: int, vector: int) -> bool:
+        """Change one vector; returns whether that changed the smallest counts."""
+        tree, meet = self._tree, self._lanes.meet
+        place = self._first + slot
+        tree[place] = vector
+        while place > 1:
+            place >>= 1
+            self._meter.count += 2 * self._lanes.words
+            low = meet(tree[2 * place], tree[2 * place + 1])
+            if low == tree[place]:
+                return False
+            tree[place] = low
+        return True
+
+    @property
+    def lowest(self) -> int:
+        """The smallest counts."""
+        return self._tree[1]
