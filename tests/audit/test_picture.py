@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 from rich.cells import cell_len
 
-from causalcast.audit.picture import draw_svg, draw_text, shorten, visible
+from causalcast.audit.clocks import build_clock
+from causalcast.audit.logs import digest
+from causalcast.audit.picture import NEVER, draw_svg, draw_text, shorten, visible
 from causalcast.audit.result import PictureEvent, SpaceTime
+from causalcast.audit.stages import split
+from causalcast.audit.witness import Witness
+from tests.audit.local import judge, table
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = "<script>alert(1)</script>\x1b[31m\u202egnp\x00\ud800&\"'"
@@ -128,3 +134,29 @@ def test_shorten_keeps_both_ends(cells: int) -> None:
     assert short.startswith("p")
     assert short.endswith("2")
     assert shorten("short", 5) == "short"
+
+
+def test_what_never_came_stands_behind_the_line_of_who_waits_for_it() -> None:
+    rows: list[dict[str, Any]] = [
+        {"process": "a", "seq": 1, "event": "broadcast", "origin": "a", "counter": 1},
+        {"process": "b", "seq": 1, "event": "deliver", "origin": "a", "counter": 1},
+        {"process": "b", "seq": 2, "event": "broadcast", "origin": "b", "counter": 1},
+        {"process": "a", "seq": 2, "event": "deliver", "origin": "b", "counter": 1},
+        {"process": "c", "seq": 1, "event": "deliver", "origin": "b", "counter": 1},
+    ]
+    digests = [digest(process, columns) for process, columns in split(table(rows))]
+    logs = {index.process: index for index, _ in digests}
+    witness = Witness(build_clock(list(logs.values())).clock, logs)
+    (root,) = [case for case in judge(rows) if case.root]
+    assert (root.kind, root.culprit, root.explains) == ("undelivered", "a:1", 1)
+
+    picture = witness.picture(root)
+
+    assert picture is not None
+    never = next(event for event in picture.events if event.event == NEVER)
+    assert (never.process, never.message, never.role) == ("c", "a:1", "cause")
+    assert never.column == max(event.column for event in picture.events if event.process == "c")
+    assert "never a:1" in draw_text(picture)
+    drawn = draw_svg(picture)
+    assert "c, never delivered a:1" in drawn
+    assert 'class="cause lost"' in drawn
