@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint bench docs java clean
+.PHONY: help demo test lint bench docs java browser clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -14,7 +14,7 @@ help: ## Show this help
 demo: $(VENV)/.has-audit $(VENV)/.has-java ## Five members over TCP, a control without order, and the audit of both on Spark
 	@$(BIN)/python -m demo
 
-test: lint ## Lint, types, import contracts and all tests
+test: lint $(VENV)/.has-browser ## Lint, types, import contracts and all tests
 	$(BIN)/pytest -n 2 --dist loadscope
 
 lint: $(VENV)/.has-dev $(VENV)/.has-java ## Lint, formatting, types and import contracts only
@@ -32,6 +32,9 @@ docs: $(VENV)/.has-docs ## Build the documentation site in site/
 
 java: $(VENV)/.has-audit ## Find or install a Java for Spark
 	@$(BIN)/python scripts/java.py
+
+browser: $(VENV)/.has-dev ## Find or install a browser for the tests of the report
+	@$(BIN)/python scripts/browser.py
 
 clean: ## Remove what the targets made, except .venv
 	rm -rf build site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
@@ -54,4 +57,8 @@ $(VENV)/.has-docs: $(VENV)/.has-python pyproject.toml
 
 $(VENV)/.has-java: $(VENV)/.has-audit
 	@$(BIN)/python scripts/java.py
+	@touch $@
+
+$(VENV)/.has-browser: $(VENV)/.has-dev
+	@$(BIN)/python scripts/browser.py
 	@touch $@

@@ -7,6 +7,8 @@ pip's own output goes to build/install.log; its last lines are shown when it fai
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 import time
@@ -65,6 +67,24 @@ def pip_install(title: str, *arguments: str) -> bool:
     tail = LOG.read_text().splitlines()[-8:]
     print(*(f"  {line}" for line in tail), f"  (all of it: {LOG})", sep="\n", file=sys.stderr)
     return False
+
+
+def apt_install(*packages: str) -> bool:
+    """Run apt-get as root, or through sudo where that asks for no password."""
+    apt = shutil.which("apt-get")
+    if apt is None:
+        return False
+    root = [] if os.geteuid() == 0 else ["sudo", "-n"]
+    print(f"Installing {' '.join(packages)} ...", file=sys.stderr)
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    for step in (["update"], ["install", "--yes", "--no-install-recommends", *packages]):
+        try:
+            done = subprocess.run([*root, apt, "-qq", *step], env=environment, check=False, stdout=subprocess.DEVNULL)
+        except OSError:
+            return False
+        if done.returncode != 0:
+            return False
+    return True
 
 
 def main() -> int:

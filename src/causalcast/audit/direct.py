@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from causalcast.audit.events import EVENT_CODES, EVICT, LAST_MESSAGE_EVENT
+from causalcast.audit.files import BrokenParquet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,7 +77,10 @@ def read(split: Split) -> tuple[pa.Table, int]:
     present = pq.read_schema(split.path).names
     wanted = [name for name in (*_WORDS, *_NUMBERS, "context") if name in present]
     file = pq.ParquetFile(split.path, read_dictionary=[name for name in _WORDS if name in present])
-    table = file.read_row_groups(list(range(split.first, split.last)), columns=wanted, use_threads=False)
+    try:
+        table = file.read_row_groups(list(range(split.first, split.last)), columns=wanted, use_threads=False)
+    except (OSError, pa.ArrowException) as error:
+        raise BrokenParquet(split.path, error) from error
     words = {name: _words(table, name) for name in _WORDS}
     numbers = {name: _numbers(table, name) for name in _NUMBERS}
     event = _per_word(words["event"], [EVENT_CODES.get(word or "", -1) for word in _dictionary(words["event"])], -1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 from urllib.parse import unquote, urlparse
@@ -19,6 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program gives it
 from pyspark.sql import types as T  # noqa: N812
 
+from causalcast.audit import files
 from causalcast.audit.errors import InputUnusable
 from causalcast.audit.events import EVENT_CODES
 from causalcast.audit.result import Quarantined
@@ -64,44 +65,65 @@ class Inputs:
     parquet: tuple[str, ...]
     size: int
     json_size: int
+    unfinished: tuple[str, ...] = ()
+    """Files beside them whose names say that they are not whole yet."""
+    sizes: dict[str, int] = field(default_factory=dict)
+    """Of the files that this machine can see, when they were listed."""
 
 
 def find_inputs(sources: Sequence[str | Path]) -> Inputs:
     """List the trace files of `sources`: files, folders (searched to any depth), or URIs that Spark can read.
 
-    Names that begin with a dot or an underscore or end in `.tmp` are skipped: writers use them for files that are
+    Names that begin with a dot or an underscore or end in `.tmp` are not read: writers use them for files that are
     not finished.
 
     Raises:
-        InputUnusable: a source does not exist or cannot be listed, or there is no trace file in it.
+        InputUnusable: a source does not exist or cannot be listed, there is no trace file in it, or a line of one
+            never ends.
     """
     if not sources:
         raise InputUnusable("no trace given: name at least one file or folder")
     lines: list[str] = []
     parquet: list[str] = []
-    size = json_size = 0
+    unfinished: list[str] = []
     for source in sources:
         text = str(source)
         if "://" in text:
             (parquet if text.endswith(PARQUET_SUFFIXES) else lines).append(text)
             continue
-        for path in _files(Path(text)):
+        found, open_files = _files(Path(text))
+        unfinished += open_files
+        for path in found:
             (parquet if path.name.endswith(PARQUET_SUFFIXES) else lines).append(str(path.resolve()))
-            size += path.stat().st_size
-            json_size += 0 if path.name.endswith(PARQUET_SUFFIXES) else path.stat().st_size
-    return Inputs(tuple(dict.fromkeys(lines)), tuple(dict.fromkeys(parquet)), size, json_size)
+    try:
+        sizes, json_sizes = files.sizes_of({*lines, *parquet}), files.sizes_of(set(lines))
+        files.refuse_endless_lines(dict.fromkeys(lines))
+        files.refuse_foreign_parquet(dict.fromkeys(parquet))
+    except OSError as error:
+        raise InputUnusable(f"{error.filename}: cannot be read: {error.strerror or error}") from error
+    return Inputs(
+        tuple(dict.fromkeys(lines)),
+        tuple(dict.fromkeys(parquet)),
+        sum(sizes.values()),
+        sum(json_sizes.values()),
+        tuple(dict.fromkeys(unfinished)),
+        sizes,
+    )
 
 
-def _files(source: Path) -> list[Path]:
+def _files(source: Path) -> tuple[list[Path], list[str]]:
+    """Return the trace files of a source, and those that are not whole yet."""
     try:
         if source.is_file():
             with source.open("rb"):
-                return [source]
+                return [source], []
         if not source.is_dir():
             raise InputUnusable(f"{source}: no such file or folder")
+        every = sorted(source.rglob("*"))
+        unfinished = [str(path) for path in every if files.is_unfinished(path.name, JSON_SUFFIXES + PARQUET_SUFFIXES)]
         found = [
             path
-            for path in sorted(source.rglob("*"))
+            for path in every
             if path.name.endswith(JSON_SUFFIXES + PARQUET_SUFFIXES)
             and not any(_unfinished(part) for part in path.relative_to(source).parts)
             and path.is_file()
@@ -110,7 +132,7 @@ def _files(source: Path) -> list[Path]:
         raise InputUnusable(f"{source}: cannot be read: {error.strerror or error}") from error
     if not found:
         raise InputUnusable(f"{source}: no trace file in this folder (looked for *.jsonl, *.ndjson, *.json, *.parquet)")
-    return found
+    return found, unfinished
 
 
 def _unfinished(name: str) -> bool:

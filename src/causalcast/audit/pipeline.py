@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from causalcast.audit import files
 from causalcast.audit.carried import add_carried, check_carried, find_carried
 from causalcast.audit.clocks import Known, LogFinding, build_clock
 from causalcast.audit.depot import Depot
@@ -120,7 +121,9 @@ class _Audit:
             self.say("Reading the traces")
             digests = self._digest().persist(StorageLevel.DISK_ONLY)
             logs = self._collect_logs(digests)
-        except PythonException:
+        except PythonException as error:
+            if broken := files.broken_parquet(str(error)):
+                raise InputUnusable(broken) from error
             raise  # a fault of ours, not of the traces
         except ingest.UNREADABLE as error:
             raise InputUnusable(f"the traces cannot be read: {ingest.first_line(error)}") from error
@@ -245,6 +248,7 @@ class _Audit:
             replays.count()
             with Collection(clock, path) as collection:
                 collection.add_log_findings(_bad_row_findings(bad))
+                collection.add_log_findings(_unfinished_findings(self.inputs))
                 collection.add_log_findings(self._located(known.findings))
                 for row in replays.toLocalIterator():
                     replay = stages.unpack_replay(self.depot.get(bytes(row["result"])))
@@ -256,6 +260,7 @@ class _Audit:
                     unproven += replay.unproven
         finally:
             replays.unpersist()
+        files.refuse_changed(self.inputs.sizes)
         indices = [index for log in logs.values() for index in log.topics.values()]
         result = AuditResult(
             verdict="fail" if collection.counts else "pass",
@@ -374,6 +379,13 @@ def _bad_row_findings(bad: BadRows) -> Iterator[LogFinding]:
         example = f"; the first: {_place(file, first.line)}: {first.reason}" if first is not None else ""
         rows = "1 row" if number == 1 else f"{number} rows"
         yield LogFinding("absent-log", None, None, None, "", f"{rows} of {file} could not be used{example}")
+
+
+def _unfinished_findings(inputs: Inputs) -> Iterator[LogFinding]:
+    """What a file will hold that is still being written is unknown too."""
+    for file in inputs.unfinished:
+        detail = f"{file} is not whole yet, by its name: what it holds was not judged"
+        yield LogFinding("absent-log", None, None, None, "", detail)
 
 
 def _place(file: str, line: int | None) -> str:

@@ -13,6 +13,7 @@ from causalcast.cli.audit import audit
 from causalcast.cli.console import forget_stdout, open_standard_streams
 from causalcast.cli.errors import CommandError
 from causalcast.cli.explore import explore
+from causalcast.cli.history import history
 from causalcast.cli.importing import import_
 from causalcast.cli.lab import lab
 from causalcast.cli.node import node
@@ -42,6 +43,7 @@ app.command()(simulate)
 app.command()(explore)
 app.command()(audit)
 app.command("import")(import_)
+app.command()(history)
 app.add_typer(lab, name="lab")
 app.command()(stacks)
 

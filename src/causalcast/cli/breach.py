@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from causalcast.cli.errors import CommandError
 from causalcast.cli.spacetime import draw
@@ -18,16 +18,19 @@ if TYPE_CHECKING:
     from causalcast.simulation.properties import TableSizes
     from causalcast.simulation.schedule import Schedule
 
-CHECKED: Final = tuple(name for name in PROPERTIES if name != "P7")
-"""P7 takes knowledge of a stack's tables: the test-suite has it, the command does not."""
 
+def properties_of(text: str, *, tables: bool = False) -> frozenset[str] | None:
+    """The properties that `P,...` names; `None` if it names none.
 
-def properties_of(text: str) -> frozenset[str] | None:
-    """The properties that `P,...` names; `None` if it names none."""
+    P7 is among those that can be checked only with `tables`: where the stack's processes say what they hold.
+    """
+    choices = tuple(PROPERTIES)
     checked = frozenset(word for word in text.replace(" ", "").split(",") if word) or None
     for word in sorted(checked or ()):
-        if word not in CHECKED:
-            raise CommandError(f"{word!r} cannot be checked here; choose from {', '.join(CHECKED)}", 2)
+        if word == "P7" and not tables:
+            raise CommandError("'P7' cannot be checked here: processes of the stack say nothing of their tables", 2)
+        if word not in choices:
+            raise CommandError(f"{word!r} cannot be checked here; choose from {', '.join(choices)}", 2)
     return checked
 
 

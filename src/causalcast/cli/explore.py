@@ -16,12 +16,13 @@ from causalcast.protocols import DEFAULT_STACK, stack
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from causalcast.protocols import Stack
     from causalcast.simulation.explorer import Case, Outcome
     from causalcast.simulation.schedule import Schedule
 
 EXIT_VIOLATED: Final = 1
 DEFAULT_LIMIT: Final = 2_000_000
-FAULTS: Final = ("reorder", "duplicate", "crash")
+FAULTS: Final = ("reorder", "duplicate", "crash", "restart", "break", "suspect")
 
 
 class ExploreReport(msgspec.Struct, frozen=True):
@@ -33,6 +34,8 @@ class ExploreReport(msgspec.Struct, frozen=True):
     nodes: int
     broadcasts: int
     faults: dict[str, int]
+    script: dict[str, list[str]]
+    """For each process that has one, its steps as in a schedule."""
     properties: tuple[str, ...]
     states: int
     steps: int
@@ -53,7 +56,20 @@ def explore(  # noqa: PLR0913 - one parameter per option
     broadcasts: Annotated[int, typer.Option(min=0, help="How many messages, of all processes together, in turn.")] = 2,
     anyone: Annotated[bool, typer.Option("--anyone", help="Share the broadcasts out in every way instead.")] = False,
     faults: Annotated[
-        str, typer.Option(metavar="FAULT,...", help="`reorder` links, `duplicate[:N]` messages, `crash[:N]` processes.")
+        str,
+        typer.Option(
+            metavar="FAULT,...",
+            help="`reorder` links, `duplicate[:N]` messages, `crash[:N]` or `restart[:N]` processes, `break[:N]` "
+            "session links, `suspect[:N]` processes.",
+        ),
+    ] = "",
+    script: Annotated[
+        str,
+        typer.Option(
+            metavar="SCRIPT",
+            help="What processes do besides, each step at any time: `p2: join p0, leave; p1: suspect p0`. Steps are "
+            "`broadcast [TOPIC]`, `join CONTACT`, `leave`, `suspect PEER`, `subscribe TOPIC`, `unsubscribe TOPIC`.",
+        ),
     ] = "",
     properties: Annotated[
         str, typer.Option(metavar="P,...", help="What to check; what the stack promises if not given.")
@@ -72,7 +88,8 @@ def explore(  # noqa: PLR0913 - one parameter per option
     """Try every schedule of a small case: each order of messages, timers, applications and faults.
 
     Exits with 1 if one of them breaks a property; its schedule, made as small as can be, is shown, and saved for
-    `causalcast simulate --replay`. Links keep order and lose nothing unless `--faults` says otherwise.
+    `causalcast simulate --replay`. Links keep order and lose nothing unless `--faults` says otherwise. Processes are
+    called p0, p1, ...; one whose script begins with `join` is absent until then.
 
     Examples:
 
@@ -80,7 +97,7 @@ def explore(  # noqa: PLR0913 - one parameter per option
 
     - `causalcast explore --stack unordered --properties P3 --save build/p3.schedule`
     """
-    case = _case(stack_name, nodes, broadcasts, anyone, _faults(faults), properties, prompt)
+    case = _case(stack_name, nodes, broadcasts, anyone, _faults(faults), script, properties, prompt)
     outcome = _search(case, limit)
     schedule = _smallest(case, outcome)
     if save is not None and schedule is not None:
@@ -94,29 +111,60 @@ def explore(  # noqa: PLR0913 - one parameter per option
 
 
 def _case(
-    name: str, nodes: int, broadcasts: int, anyone: bool, faults: dict[str, int], properties: str, prompt: str
+    name: str,
+    nodes: int,
+    broadcasts: int,
+    anyone: bool,
+    faults: dict[str, int],
+    script: str,
+    properties: str,
+    prompt: str,
 ) -> Case:
-    from causalcast.simulation import process_names  # noqa: PLC0415 - the other commands do without it
+    from causalcast.cli.script import scripts_of  # noqa: PLC0415 - the other commands do without it
+    from causalcast.simulation import process_names  # noqa: PLC0415
     from causalcast.simulation.explorer import Case  # noqa: PLC0415
     from causalcast.simulation.local import Promptness  # noqa: PLC0415
+    from causalcast.simulation.properties import own_tables  # noqa: PLC0415
+    from causalcast.simulation.world import tells_its_tables  # noqa: PLC0415
 
     chosen = stack(name)
-    reorder = "reorder" in faults
-    if reorder and chosen.fifo_links:
-        raise CommandError(f"the stack {name} needs links that keep order; leave out 'reorder'", 2)
+    _check_faults(faults, chosen)
     if prompt not in {each.value for each in Promptness}:
         raise CommandError(f"--prompt is none, stable or all, not {prompt!r}", 2)
+    names = tuple(process_names(nodes))
+    tables = tells_its_tables(chosen)
     return Case(
         chosen,
-        tuple(process_names(nodes)),
+        names,
         broadcasts,
         anyone=anyone,
-        fifo=not reorder,
+        fifo="reorder" not in faults,
         duplicates=faults.get("duplicate", 0),
         crashes=min(faults.get("crash", 0), nodes),
+        restarts=faults.get("restart", 0),
+        breaks=faults.get("break", 0),
+        suspicions=faults.get("suspect", 0),
+        scripts=scripts_of(script, names, chosen),
         prompt=Promptness(prompt),
-        properties=properties_of(properties),
+        properties=properties_of(properties, tables=tables),
+        sizes=own_tables if tables else None,
     )
+
+
+def _check_faults(faults: dict[str, int], stack: Stack) -> None:
+    name = stack.name
+    reasons = {
+        "reorder": f"the stack {name} needs links that keep order" if stack.fifo_links or stack.session_links else "",
+        "duplicate": f"the stack {name} is made for session links, which repeat nothing" if stack.session_links else "",
+        "restart": ""
+        if stack.recovers and not stack.session_links
+        else f"processes of the stack {name} cannot recover",
+        "break": "" if stack.session_links else f"the stack {name} is made for durable links, which do not break",
+        "suspect": "" if stack.dynamic else f"the members of the stack {name} are fixed, nobody can be put out",
+    }
+    for fault in faults:
+        if reasons.get(fault):
+            raise CommandError(f"{reasons[fault]}; leave out {fault!r}", 2)
 
 
 def _faults(text: str) -> dict[str, int]:
@@ -126,7 +174,8 @@ def _faults(text: str) -> dict[str, int]:
         if not word:
             continue
         if name not in FAULTS or (colon and (name == "reorder" or not number.isdecimal())):
-            raise CommandError(f"{word!r} is no fault; choose from reorder, duplicate[:N], crash[:N]", 2)
+            choices = ", ".join(each if each == "reorder" else f"{each}[:N]" for each in FAULTS)
+            raise CommandError(f"{word!r} is no fault; choose from {choices}", 2)
         faults[name] = int(number) if colon else 1
     return faults
 
@@ -149,7 +198,7 @@ def _smallest(case: Case, outcome: Outcome) -> Schedule | None:
     if outcome.found is None:
         return None
     violation, steps = outcome.found
-    found = Schedule(case.stack.name, case.names, steps, violation.property, str(violation))
+    found = Schedule(case.stack.name, case.members, steps, violation.property, str(violation), case.joiners)
     return shrink(found, violation.property, stack=case.stack, sizes=case.sizes)
 
 
@@ -162,11 +211,16 @@ def _faults_of(case: Case) -> dict[str, int]:
         "reorder": int(not case.fifo),
         "duplicate": _total(case.duplicates),
         "crash": _total(case.crashes),
+        "restart": _total(case.restarts),
+        "break": _total(case.breaks),
+        "suspect": _total(case.suspicions),
     }
     return {name: count for name, count in counts.items() if count}
 
 
 def _report(case: Case, outcome: Outcome, schedule: Schedule | None) -> ExploreReport:
+    from causalcast.simulation.schedule import step_text  # noqa: PLC0415 - the other commands do without it
+
     violation = outcome.found.violation if outcome.found is not None else None
     return ExploreReport(
         verdict="violated" if violation is not None else "pass" if outcome.exhausted else "not exhausted",
@@ -174,6 +228,7 @@ def _report(case: Case, outcome: Outcome, schedule: Schedule | None) -> ExploreR
         nodes=len(case.names),
         broadcasts=_total(case.broadcasts),
         faults=_faults_of(case),
+        script={name: list(map(step_text, steps)) for name, steps in case.scripts.items()},
         properties=tuple(sorted(case.checked)),
         states=outcome.states,
         steps=outcome.steps,
@@ -186,6 +241,12 @@ def _report(case: Case, outcome: Outcome, schedule: Schedule | None) -> ExploreR
         detail=violation.detail if violation is not None else None,
         schedule=schedule.dump() if schedule is not None else None,
     )
+
+
+def _script_text(case: Case) -> str:
+    from causalcast.simulation.schedule import step_text  # noqa: PLC0415 - the other commands do without it
+
+    return "; ".join(", ".join(map(step_text, steps)) for steps in case.scripts.values())
 
 
 def _show(console: Console, case: Case, outcome: Outcome, schedule: Schedule | None, save: Path | None) -> None:
@@ -203,8 +264,10 @@ def _show(console: Console, case: Case, outcome: Outcome, schedule: Schedule | N
         ("schedules", f"{outcome.schedules:,} complete ones followed, of up to {outcome.depth} steps"),
         ("time", f"{outcome.seconds:.3f} s"),
     ]
+    if case.scripts:
+        rows.insert(2, ("script", _script_text(case)))
     if case.prompt.value != "none":
-        rows.insert(3, ("restricted", f"applications take {case.prompt.value} events at once"))
+        rows.insert(-3, ("restricted", f"applications take {case.prompt.value} events at once"))
     for label, value in rows:
         console.print(f"{label:<11} {value}", markup=False, highlight=False, soft_wrap=True)
 

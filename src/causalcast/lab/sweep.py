@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from causalcast.audit.pipeline import run_audit
 from causalcast.audit.session import spark_session
 from causalcast.lab import records
 from causalcast.lab.metrics import AUDIT
@@ -166,6 +165,8 @@ def _audited(folders: Folders, run: Run) -> Audited:
 
 def _audit(run: Run, folders: Folders, master: str | None) -> None:
     """Each run is a group of its own, with the same names as the others: each is judged by itself."""
+    from causalcast.audit.pipeline import run_audit  # noqa: PLC0415 - most sweeps keep no traces
+
     result = run_audit([records.path_of(folders.traces, run.key)], master=master)
     said = Audited(run.key, result.verdict, sum(result.counts.values()), dict(result.counts))
     hidden = folders.audits / f".{run.key}.json"

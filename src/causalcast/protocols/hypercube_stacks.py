@@ -14,6 +14,8 @@ from causalcast.protocols.dissemination.single_tree import SingleTree
 from causalcast.protocols.dissemination.vcube_tree import VCubeTree
 from causalcast.protocols.membership.vcube import VCube
 from causalcast.protocols.ordering.aggregation import CausalMessage, ChangedVector, DirectBarrier, Listed
+from causalcast.protocols.pubsub.process import TopicOrdering, TopicStack
+from causalcast.protocols.pubsub.vcube_ps import VCubePS
 from causalcast.protocols.stack import Stack
 
 if TYPE_CHECKING:
@@ -81,5 +83,20 @@ HYPERCUBE_STACKS: Final = (
         "causal-aggregation-bundling",
         "causal aggregation, unrelated messages bundled while others wait",
         BundlingTree,
+    ),
+    TopicStack(
+        name="vcube-ps",
+        summary="topics in causal order, over one tree of subscribers per publisher",
+        membership=VCube,
+        dissemination=VCubePS,
+        ordering=TopicOrdering,
+        wire_types=VCubePS.wire_types,
+        promises=frozenset({"P1", "P2", "P3"}),
+        dynamic=False,
+        fifo_links=False,
+        message_cost="2 numbers per direct dependency; 1 copy and 1 ack per subscriber",
+        process_cost="O(n) words per topic, the publications that wait",
+        source="002, algorithms 3 and 4",
+        topics=True,
     ),
 )

@@ -38,6 +38,10 @@ class Layer:
     def timer(self, timer: Timer) -> None:
         """One of its timers is due."""
 
+    def tables(self) -> dict[str, int]:
+        """See `Process.tables`."""
+        return {}
+
 
 class Membership(Layer):
     """Who is there, and which of them are neighbours."""
@@ -112,6 +116,9 @@ class BaseProcess:
 
     def snapshot(self) -> bytes:
         raise UnsupportedByStackError("processes of this stack write nothing down: they cannot recover")
+
+    def tables(self) -> dict[str, int]:
+        return {}
 
 
 class Recoverable(Protocol):

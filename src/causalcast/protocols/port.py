@@ -164,3 +164,9 @@ class Process(Protocol):
 
     def snapshot(self) -> bytes:
         """All that the process must not forget when it crashes: `Stack.recover` makes a process of it again."""
+
+    def tables(self) -> dict[str, int]:
+        """By name, how much of it each table holds that must be gone when nothing is left to do (property P7).
+
+        A table that has a base size counts what it holds beyond that. Empty: the stack says nothing of its tables.
+        """

@@ -9,6 +9,7 @@ from causalcast.protocols.dissemination import Direct
 from causalcast.protocols.hypercube_stacks import HYPERCUBE_STACKS
 from causalcast.protocols.membership import StaticMembership
 from causalcast.protocols.ordering import CBCAST, TCB, Unordered
+from causalcast.protocols.overlay_stacks import OVERLAY_STACKS
 from causalcast.protocols.stack import Stack
 from causalcast.protocols.topics import topical
 
@@ -68,6 +69,7 @@ _STACKS: Final = (
         source="-",
     ),
     *HYPERCUBE_STACKS,
+    *OVERLAY_STACKS,
 )
 
 STACKS: Final[dict[str, Stack]] = {stack.name: stack for stack in _STACKS}

@@ -162,6 +162,14 @@ class StackProcess(BaseProcess):
         unstable = self.ordering.unstable
         return unstable + self._topics.unstable if self._topics else unstable
 
+    def tables(self) -> dict[str, int]:
+        sizes: dict[str, int] = {}
+        for part in (self.membership, self.dissemination, self.ordering, self._topics):
+            tables: Callable[[], dict[str, int]] = getattr(part, "tables", dict)
+            for name, size in tables().items():
+                sizes[name] = sizes.get(name, 0) + size
+        return sizes
+
     def join(self, contact: ProcessId) -> None:
         self.membership.join(contact)
 

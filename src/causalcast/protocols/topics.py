@@ -162,3 +162,11 @@ class Topics:
     def unstable(self) -> int:
         """Of all topics together."""
         return sum(process.unstable for process in self._processes.values())
+
+    def tables(self) -> dict[str, int]:
+        """Of all topics together."""
+        sizes: dict[str, int] = {}
+        for process in self._processes.values():
+            for name, size in process.tables().items():
+                sizes[name] = sizes.get(name, 0) + size
+        return sizes

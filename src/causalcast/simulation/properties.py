@@ -359,6 +359,11 @@ def left_over(name: ProcessId, process: Process, members: Iterable[ProcessId]) -
     return found
 
 
+def own_tables(process: Process) -> Mapping[str, int]:
+    """For P7: what the process itself says of its tables."""
+    return process.tables()
+
+
 def grown(name: ProcessId, process: Process, sizes: TableSizes | None) -> list[Violation]:
     """P7, when nothing is left to do: tables that are not empty."""
     if sizes is None:

@@ -67,6 +67,7 @@ __all__ = [
     "Take",
     "Unsubscribe",
     "World",
+    "tells_its_tables",
 ]
 
 REORDERING_WINDOW = 4
@@ -278,3 +279,8 @@ def _message(item: InFlight | None) -> WireMessage | None:
     if isinstance(item, InEpoch):
         return item.message
     return None if isinstance(item, Closed) else item
+
+
+def tells_its_tables(stack: Stack) -> bool:
+    """Whether processes of this stack say anything of their tables, so that P7 can be checked."""
+    return bool(World(stack, ("p0", "p1")).processes["p0"].tables())

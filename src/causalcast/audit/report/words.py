@@ -24,7 +24,7 @@ MEANINGS: Final[dict[FindingKind, str]] = {
     "stable-order": "A process reported a message stable too early, twice, or out of causal order.",
     "unstable": "A message never became stable at a process.",
     "reused-identifier": "One identifier stands for two messages, or one name for two logs.",
-    "absent-log": "Rows are missing: a log that was not given, holes in one, lost broadcasts, rows that could not be used.",
+    "absent-log": "Rows are missing: a log was not given, has holes or lost a broadcast, or rows could not be used.",
 }
 """What each kind of finding says, in the order in which a reader should meet them."""
 

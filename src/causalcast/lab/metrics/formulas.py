@@ -7,7 +7,7 @@ function asks that code, not the formula.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from causalcast.protocols import stack as stack_of
 from causalcast.simulation import Exponential, Weibull, World
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from causalcast.lab.metrics.base import Measured
+    from causalcast.protocols.ordering import Ordering
 
 _BASELINE_NS: Final = 1_000_000_000
 
@@ -73,6 +74,22 @@ def dependency_dots(stack: str) -> str:
     return "{" + ",".join(f"{origin}{counter}" for origin, counter in sorted(tag.context)) + "}"
 
 
+def dag_words(stack: str) -> float:
+    """Words of a graph in which C:1 has A:1 and B:1 before it, and nothing is stable (document 004, 8.3.1.1)."""
+    world = World(stack_of(stack), ["A", "B", "C", "D"])
+    for sender in ("A", "B"):
+        world.broadcast(sender)
+        _bring(world, sender, "C")
+    world.broadcast("C")
+    ordering: Ordering = cast("Any", world.processes["C"]).ordering
+    return ordering.words()
+
+
+def group_rate(nodes: int, interval_ms: float) -> float:
+    """Messages a second that the whole group sends (document 004, section 8.4.3)."""
+    return 1000 * nodes / interval_ms
+
+
 def _bring(world: World, sender: str, receiver: str) -> None:
     """The oldest message from one to the other arrives, and the application takes what that brings."""
     world.do(Receive(sender, receiver))
@@ -89,5 +106,7 @@ CALCULATIONS: Final[dict[str, Callable[..., Measured]]] = {
         latency_truncation,
         interval_truncation,
         dependency_dots,
+        dag_words,
+        group_rate,
     )
 }

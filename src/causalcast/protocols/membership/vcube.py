@@ -54,12 +54,22 @@ class VCube(Membership):
         """The cluster of this process that holds `slot`."""
         return cluster(self.slot, slot)
 
+    def block(self, s: int) -> int:
+        """The set of all members of cluster `s`."""
+        half = 1 << s - 1
+        return ((1 << half) - 1) << ((self.slot ^ half) & -half)
+
     def children(self) -> tuple[int, ...]:
         """For each cluster, its first correct member, -1 where there is none."""
         if self._children is None:
-            found = (first_child(self.slot, s, self.correct) for s in range(1, self.dimension + 1))
-            self._children = tuple(-1 if child is None else child for child in found)
+            self._children = self.firsts(-1)
         return self._children
+
+    def firsts(self, members: int) -> tuple[int, ...]:
+        """For each cluster, its first correct member of the set `members`, -1 where there is none."""
+        present = self.correct & members
+        found = (first_child(self.slot, s, present) for s in range(1, self.dimension + 1))
+        return tuple(-1 if child is None else child for child in found)
 
     def destinations(self, span: int) -> tuple[ProcessId, ...]:
         """The children of this process where its sub-tree spans its first `span` clusters."""

@@ -1,0 +1,142 @@
+"""What can be wrong with trace files before a row of them is read: endless lines, files that are being written."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import re
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from causalcast.audit.errors import InputUnusable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+MAX_LINE: Final = 16 * 2**20
+"""Bytes from which on a line is no event any more. Spark would hold it in memory, several times over."""
+_BLOCK: Final = 64 * 2**10
+_MOST_PACKED: Final = 1032
+"""How many bytes deflate can make of one."""
+
+
+def refuse_endless_lines(paths: Iterable[str]) -> None:
+    """Check that JSON lines files have lines.
+
+    Of every `MAX_LINE` bytes of a plain file, only as much is read as it takes to find the end of a line; packed files
+    are unpacked.
+
+    Raises:
+        InputUnusable: a file has a line that is longer, or is no gzip file although it is named so.
+    """
+    large = [path for path in paths if "://" not in path and _may_have_one(path)]
+    with ThreadPoolExecutor() as pool:
+        for error in pool.map(_endless, large):
+            if error is not None:
+                raise InputUnusable(error)
+
+
+def _may_have_one(path: str) -> bool:
+    size = Path(path).stat().st_size
+    return size * (_MOST_PACKED if path.endswith(".gz") else 1) >= MAX_LINE
+
+
+def _endless(path: str) -> str | None:
+    try:
+        line = _packed(path) if path.endswith(".gz") else _plain(path)
+    except (OSError, EOFError, zlib.error) as error:
+        return f"{path}: cannot be read: {error}"
+    if line is None:
+        return None
+    return f"{path}:{line}: a line of more than {MAX_LINE // 2**20} MiB: this is no trace of one JSON object a line"
+
+
+def _plain(path: str) -> int | None:
+    """Return the number of the first line that is too long."""
+    with Path(path).open("rb") as file:
+        size = file.seek(0, 2)
+        for start in range(0, size - MAX_LINE + 1, MAX_LINE):
+            file.seek(start)
+            if not any(b"\n" in file.read(_BLOCK) for _ in range(MAX_LINE // _BLOCK)):
+                file.seek(0)
+                return 1 + sum(file.read(_BLOCK).count(b"\n") for _ in range(start // _BLOCK))
+    return None
+
+
+def _packed(path: str) -> int | None:
+    line, since = 1, 0
+    with gzip.open(path) as file:
+        while block := file.read(_BLOCK):
+            last = block.rfind(b"\n")
+            if last < 0:
+                since += len(block)
+            else:
+                line += block.count(b"\n")
+                since = len(block) - last - 1
+            if since >= MAX_LINE:
+                return line
+    return None
+
+
+def is_unfinished(name: str, suffixes: tuple[str, ...]) -> bool:
+    """Whether a name is that of a trace file as writers name it until it is whole: `.a.jsonl`, `a.jsonl.tmp`."""
+    hidden = name.startswith(".") and not name.startswith("._") and not name.endswith(".crc")
+    return (hidden or name.endswith(".tmp")) and any(f"{suffix}." in f"{name}." for suffix in suffixes)
+
+
+def refuse_foreign_parquet(paths: Iterable[str]) -> None:
+    """Check that the Parquet files of this machine have the columns without which no row is an event.
+
+    Raises:
+        InputUnusable: one lacks them. One that cannot be read at all is left to who reads it.
+    """
+    for path in paths:
+        if "://" in path:
+            continue
+        with contextlib.suppress(OSError, pa.ArrowException):
+            missing = sorted({"process", "seq", "event"} - set(pq.read_schema(path).names))
+            if missing:
+                raise InputUnusable(f"{path}: no trace: it has no column {', '.join(missing)}")
+
+
+def sizes_of(paths: Iterable[str]) -> dict[str, int]:
+    """Return the sizes of the files among `paths` that this machine can see."""
+    return {path: Path(path).stat().st_size for path in paths if "://" not in path}
+
+
+def refuse_changed(before: dict[str, int]) -> None:
+    """Check that no file has changed its size.
+
+    Raises:
+        InputUnusable: one has, so it was judged half written.
+    """
+    changed: Sequence[str] = [path for path, size in before.items() if _size(path) != size]
+    if changed:
+        more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+        raise InputUnusable(f"{changed[0]}{more}: written to while it was read: audit it when its writer is done")
+
+
+def _size(path: str) -> int | None:
+    try:
+        return Path(path).stat().st_size
+    except OSError:
+        return None
+
+
+class BrokenParquet(Exception):  # noqa: N818
+    """A worker's word that a Parquet file has a footer and cannot be read behind it; it reaches the driver as text."""
+
+    def __init__(self, path: str, error: Exception) -> None:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        super().__init__(f"{path}: not readable as Parquet: {reason}")
+
+
+def broken_parquet(error: str) -> str | None:
+    """Return what a `BrokenParquet` said, from the text of the worker's error."""
+    found = re.search(rf"{BrokenParquet.__name__}: (.*)", error)
+    return found[1] if found else None

@@ -1,0 +1,77 @@
+"""What `causalcast explore --script` says: what each process is told to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from causalcast.cli.errors import CommandError
+from causalcast.simulation.steps import Broadcast, Join, Leave, Subscribe, Suspect, Unsubscribe
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from causalcast.model import ProcessId
+    from causalcast.protocols import Stack
+    from causalcast.simulation.steps import ApplicationStep
+
+STEPS: Final = "broadcast [TOPIC], join CONTACT, leave, suspect PEER, subscribe TOPIC, unsubscribe TOPIC"
+
+
+def scripts_of(text: str, names: Sequence[ProcessId], stack: Stack) -> dict[ProcessId, tuple[ApplicationStep, ...]]:
+    """The scripts in `PROCESS: STEP, STEP; PROCESS: ...`; raises `CommandError`."""
+    scripts: dict[ProcessId, tuple[ApplicationStep, ...]] = {}
+    for part in filter(str.strip, text.split(";")):
+        name, colon, steps = part.partition(":")
+        name = name.strip()
+        if not colon or name in scripts:
+            raise CommandError(f"--script: {part.strip()!r} is not PROCESS: STEP, ..., once for each process", 2)
+        _known(name, names)
+        scripts[name] = tuple(_step(name, step.split(), names, stack) for step in filter(str.strip, steps.split(",")))
+        if any(isinstance(step, Join) for step in scripts[name][1:]):
+            raise CommandError(f"--script: {name} can join once only, before anything else", 2)
+    if all(_joins(scripts.get(name, ())) for name in names):
+        raise CommandError("--script: all processes join, so there is no group: leave one of them a member", 2)
+    return scripts
+
+
+def _joins(steps: Sequence[ApplicationStep]) -> bool:
+    return bool(steps) and isinstance(steps[0], Join)
+
+
+def _step(name: ProcessId, words: Sequence[str], names: Sequence[ProcessId], stack: Stack) -> ApplicationStep:
+    step: ApplicationStep
+    match words:
+        case ["broadcast"]:
+            return Broadcast(name)
+        case ["broadcast", topic]:
+            step = Broadcast(name, topic=topic)
+        case ["subscribe", topic]:
+            step = Subscribe(name, topic)
+        case ["unsubscribe", topic]:
+            step = Unsubscribe(name, topic)
+        case ["leave"]:
+            step = Leave(name)
+        case ["join", contact]:
+            step = Join(name, _other(name, contact, names))
+        case ["suspect", peer]:
+            step = Suspect(name, _other(name, peer, names))
+        case _:
+            raise CommandError(f"--script: {' '.join(words)!r} is no step; choose from {STEPS}", 2)
+    if isinstance(step, Broadcast | Subscribe | Unsubscribe):
+        if not stack.topics:
+            raise CommandError(f"--script: the stack {stack.name} has no topics, so no {' '.join(words)!r}", 2)
+    elif not stack.dynamic:
+        raise CommandError(f"--script: the members of the stack {stack.name} are fixed, so no {' '.join(words)!r}", 2)
+    return step
+
+
+def _other(name: ProcessId, other: str, names: Sequence[ProcessId]) -> ProcessId:
+    _known(other, names)
+    if name == other:
+        raise CommandError(f"--script: {name} cannot do that to itself", 2)
+    return other
+
+
+def _known(name: str, names: Sequence[ProcessId]) -> None:
+    if name not in names:
+        raise CommandError(f"--script: there is no {name!r}; --nodes {len(names)} are {', '.join(names)}", 2)

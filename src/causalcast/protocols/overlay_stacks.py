@@ -1,0 +1,62 @@
+"""Stacks for groups too large to know all members: partial views, session links, constant metadata per message."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from causalcast.protocols.dissemination.flood import Flood
+from causalcast.protocols.dissemination.plumtree import Plumtree
+from causalcast.protocols.dissemination.retention import BY_NUMBER
+from causalcast.protocols.membership.circulant import CirculantMembership
+from causalcast.protocols.membership.hyparview import HyParView
+from causalcast.protocols.ordering import TCB
+from causalcast.protocols.ordering.path import Path
+from causalcast.protocols.stack import Stack
+
+OVERLAY_STACKS: Final = (
+    Stack(
+        name="flood",
+        summary="everyone passes everything on: causal while no link is added, the control on a growing overlay",
+        membership=HyParView,
+        dissemination=Flood,
+        ordering=Path,
+        wire_types=(*Path.wire_types, *HyParView.wire_types),
+        promises=frozenset({"P1", "P2", "P7", "P8"}),
+        dynamic=True,
+        fifo_links=True,
+        session_links=True,
+        message_cost="1 dot; on every link",
+        process_cost="2 views, a window of numbers per origin heard of lately",
+        source="001, algorithm 1; 000, section 4.2.1",
+    ),
+    Stack(
+        name="plumtree",
+        summary="payloads along a tree, announcements besides: reliable, in no order",
+        membership=HyParView,
+        dissemination=Plumtree,
+        ordering=Path,
+        wire_types=(*Path.wire_types, *Plumtree.wire_types, *HyParView.wire_types),
+        promises=frozenset({"P1", "P2", "P7", "P8"}),
+        dynamic=True,
+        fifo_links=False,
+        session_links=True,
+        message_cost="1 dot; payload once a process, 1 dot on every other link",
+        process_cost="2 views, a window of numbers per origin heard of lately, messages of the last minutes",
+        source="000, sections 2.3 and 3.4.2",
+    ),
+    Stack(
+        name="tcb-plumtree",
+        summary="the tags and stability of tcb, each payload along a tree",
+        membership=CirculantMembership,
+        dissemination=partial(Plumtree, retention=BY_NUMBER),
+        ordering=TCB,
+        wire_types=(*TCB.wire_types, *Plumtree.wire_types),
+        promises=frozenset({"P1", "P2", "P3", "P4", "P5", "P6"}),
+        dynamic=False,
+        fifo_links=False,
+        message_cost="1 dot + 1 per immediate predecessor; n-1 sends in all, 1 dot on every other link",
+        process_cost="1 node per unstable message, O(n) vector, messages of the last minutes",
+        source="004, algorithms 8 to 11; 000, section 3.4.2",
+    ),
+)

@@ -1,0 +1,1 @@
+"""Topic-based publish/subscribe (document 002, chapter 5)."""

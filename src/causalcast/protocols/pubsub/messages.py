@@ -1,0 +1,139 @@
+"""What publish/subscribe processes say to each other (document 002, section 5.5.1), and what of it cannot be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from causalcast.model import ProtocolViolationError
+from causalcast.protocols.port import BroadcastMessage, WireMessage
+from causalcast.protocols.topics import MAX_TOPIC_BYTES
+
+if TYPE_CHECKING:
+    from causalcast.model import Roster
+
+PUB: Final = 0
+SUB: Final = 1
+UNS: Final = 2
+ASK: Final = 3
+KINDS: Final = (PUB, SUB, UNS, ASK)
+"""Kinds of waves: a publication, a subscription, its end, and the question of where publishers are."""
+
+NUMBER_LIMIT: Final = 1 << 53
+"""No counter reaches it."""
+
+
+class Publication(BroadcastMessage, frozen=True, array_like=True, gc=False, tag=43):
+    """PUB: a message to a topic, with its causal barrier."""
+
+    topic: str
+    counter: int
+    """Its number among what its publisher published to the topic."""
+    past: tuple[int, ...]
+    """The barrier, as slot, counter, slot, counter, ..."""
+    payload: bytes
+
+
+class Notice(WireMessage, frozen=True, array_like=True, gc=False, tag=44):
+    """SUB, UNS or ASK of a process."""
+
+    kind: int
+    origin: str
+    topic: str
+    number: int
+    """Its number among the origin's notices: it tells waves apart, and later changes of a subscription from earlier."""
+    full: bool
+    """Of an ASK: somebody does not answer for himself, so everybody answers with all that was delivered."""
+
+
+class Ack(WireMessage, frozen=True, array_like=True, gc=False, tag=45):
+    """ACK: a wave has reached the whole cluster that the sender served, and what was gathered there."""
+
+    kind: int
+    origin: str
+    topic: str
+    number: int
+    """With `kind` and `origin`: which wave."""
+    found: tuple[int, ...]
+    """Of a SUB: slot, number of its last change, 1 if it is subscribed, ... Of an ASK: slot, counter, ..."""
+    missing: tuple[int, ...]
+    """Slots of those who were not waited for."""
+    waiting: tuple[Publication, ...]
+    """Of an ASK: publications that are not delivered where they have come."""
+
+
+class Decline(WireMessage, frozen=True, array_like=True, gc=False, tag=46):
+    """The sender is no subscriber and has no view of the topic: somebody else must serve its cluster."""
+
+    kind: int
+    origin: str
+    topic: str
+    number: int
+    """With `kind` and `origin`: which wave."""
+    change: int
+    """Number of the sender's last change of its subscription."""
+
+
+class Handover(WireMessage, frozen=True, array_like=True, gc=False, tag=47):
+    """The publisher is suspected: bring its last publication to everyone in its place."""
+
+    publication: Publication
+
+
+def slot_of(origin: str, roster: Roster) -> int:
+    """The slot of a member; raises `ProtocolViolationError` for a stranger."""
+    slot = roster.slots.get(origin)
+    if slot is None:
+        raise ProtocolViolationError(f"{origin!r} is not a member of this group")
+    return slot
+
+
+def check_topic(topic: str) -> None:
+    """Raises `ProtocolViolationError` for a name that no topic can have."""
+    if len(topic) > MAX_TOPIC_BYTES or len(topic.encode(errors="surrogatepass")) > MAX_TOPIC_BYTES:
+        raise ProtocolViolationError(f"{topic[:50]!r}... cannot name a topic: it has more than {MAX_TOPIC_BYTES} bytes")
+
+
+def check_number(*numbers: int) -> None:
+    """Raises `ProtocolViolationError` for what cannot count anything."""
+    for number in numbers:
+        if not 0 <= number < NUMBER_LIMIT:
+            raise ProtocolViolationError(f"{number} is no number of a message")
+
+
+def check_slots(slots: tuple[int, ...], roster: Roster) -> None:
+    """Raises `ProtocolViolationError` for a slot that nobody has."""
+    if slots and not 0 <= min(slots) <= max(slots) < len(roster):
+        raise ProtocolViolationError(f"{slots} are no slots of {len(roster)} members")
+
+
+def check_publication(publication: Publication, roster: Roster) -> int:
+    """The slot of the publisher; raises `ProtocolViolationError` for what nobody publishes."""
+    slot = slot_of(publication.origin, roster)
+    check_topic(publication.topic)
+    past = publication.past
+    check_number(publication.counter, *past[1::2])
+    check_slots(past[::2], roster)
+    if publication.counter < 1 or len(past) % 2 or (past and min(past[1::2]) < 1):
+        raise ProtocolViolationError(f"{past} is no barrier of {publication.origin}:{publication.counter}")
+    for place in range(0, len(past), 2):
+        if past[place] == slot and past[place + 1] >= publication.counter:
+            raise ProtocolViolationError(f"{publication.origin}:{publication.counter} follows itself")
+    return slot
+
+
+def check_ack(ack: Ack, roster: Roster) -> int:
+    """The slot of the wave's source; raises `ProtocolViolationError` for what nobody acknowledges."""
+    check_number(ack.number)
+    check_topic(ack.topic)
+    check_slots(ack.missing, roster)
+    for publication in ack.waiting:
+        check_publication(publication, roster)
+        if publication.topic != ack.topic:
+            raise ProtocolViolationError(f"{publication} is not of the topic {ack.topic!r}")
+    places = {SUB: 3, ASK: 2}.get(ack.kind)
+    if ack.kind not in KINDS or (ack.found and (places is None or len(ack.found) % places)):
+        raise ProtocolViolationError(f"{ack} acknowledges nothing")
+    if places:
+        check_slots(ack.found[::places], roster)
+        check_number(*ack.found)
+    return slot_of(ack.origin, roster)

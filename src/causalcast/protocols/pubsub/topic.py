@@ -1,0 +1,213 @@
+"""What one process keeps of one topic: who subscribes, what is delivered, what waits.
+
+Source: document 002, section 5.5.1 and algorithm 4 (UPDATE, CHECKDELIVERY, CHECKCB), corrected.
+
+* A change of a subscription has a number; of two about one process the later counts, whatever arrives first. As
+  printed UPDATE forgets the numbers of those who left, and an old SUB record brings them back.
+* `last` stands for `last_delvs` and `first_rec` in one: the counter up to which publications of a publisher are
+  delivered here or were before the subscription. With it CHECKCB (lines 95 to 98) waits for exactly what surely comes.
+* A waiting publication is filed under one that it misses, instead of scanning all at every delivery.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import IntEnum
+from typing import TYPE_CHECKING, TypeAlias
+
+from causalcast.protocols.pubsub.messages import SUB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from causalcast.model import ProcessId, Tag
+    from causalcast.protocols.membership.vcube import VCube
+    from causalcast.protocols.pubsub.messages import Publication
+
+Operation: TypeAlias = "Publication | int"
+"""A publication, or SUB or UNS."""
+
+
+class Stage(IntEnum):
+    """Where a process's own subscription is."""
+
+    OUT = 0
+    ASKING_ALL = 1
+    """SUB is on its way: others may count it in, and it does not know yet whom to send to."""
+    COUNTING = 2
+    """All know; now it asks what was published before that."""
+    IN = 3
+    LEAVING = 4
+    """UNS is queued or on its way: it still sends on, and delivers nothing."""
+
+
+class Topic:
+    """One topic at one process."""
+
+    __slots__ = (
+        "_firsts",
+        "_firsts_of",
+        "barrier",
+        "busy",
+        "change",
+        "changes",
+        "early",
+        "finished",
+        "joining",
+        "kept",
+        "last",
+        "member",
+        "name",
+        "queue",
+        "stage",
+        "view",
+        "viewing",
+        "waiting",
+        "waits",
+    )
+
+    def __init__(self, name: str, members: int, view: int | None = None) -> None:
+        """With a `view` the process is subscribed from the start, with those."""
+        self.name = name
+        self.stage = Stage.OUT if view is None else Stage.IN
+        self.view = view or 0
+        """The set of subscribers that it knows of."""
+        self.viewing = view is not None
+        """Whether it keeps a view: from its SUB until nothing is on its way through it after its UNS."""
+        self.member = view is not None
+        """What its last change said."""
+        self.changes: dict[int, int] = {}
+        """By slot: the number of the last change known of its subscription."""
+        self.change = 0
+        """Of its own."""
+        self.last = [0] * members
+        """By publisher: everything up to this counter is delivered here, or was before the subscription."""
+        self.kept: list[Publication | None] = [None] * members
+        """By publisher: its latest one. Those before it are everywhere, or it would not have published again."""
+        self.finished: dict[int, int] = {}
+        """By suspected publisher: up to which counter this process has brought its publications to everyone."""
+        self.barrier: dict[ProcessId, int] = {}
+        """What the next publication directly depends on. It outlives a subscription: the application remembers."""
+        self.waiting: dict[tuple[int, int], list[Publication]] = {}
+        """By a missing publication: those filed under it."""
+        self.waits: set[tuple[int, int]] = set()
+        """All that wait, by slot and counter."""
+        self.early: dict[tuple[int, int], Publication] = {}
+        """What came while the subscription was not complete."""
+        self.joining: dict[int, dict[int, int]] = {}
+        """By slot of one whose subscription is between SUB and ASK: what was delivered here since the SUB."""
+        self.queue: deque[Operation] = deque()
+        self.busy = False
+        """Whether a wave of its own is on its way: the next one waits for its end."""
+        self._firsts: tuple[int, ...] | None = None
+        self._firsts_of = 0
+
+    @property
+    def intended(self) -> bool:
+        """Whether the application's last word was to subscribe."""
+        for operation in reversed(self.queue):
+            if isinstance(operation, int):
+                return operation == SUB
+        return self.stage in {Stage.ASKING_ALL, Stage.COUNTING, Stage.IN}
+
+    # ------------------------------------------------------------------ who subscribes
+
+    def changed(self, slot: int, number: int, subscribed: bool) -> None:
+        """UPDATE (lines 81 to 87): a process subscribes, or no longer."""
+        if number > self.changes.get(slot, -1):
+            self.changes[slot] = number
+            self.view = self.view | 1 << slot if subscribed else self.view & ~(1 << slot)
+            self._firsts = None
+
+    def begin(self, slot: int) -> None:
+        """Forget the view: only this process is known to subscribe."""
+        self.view = 1 << slot
+        self.viewing = self.member = True
+        self.changes.clear()
+        self._firsts = None
+
+    def end(self) -> None:
+        """The view serves nobody any more."""
+        self.view = 0
+        self.viewing = False
+        self.changes.clear()
+        self._firsts = None
+
+    def firsts(self, membership: VCube) -> tuple[int, ...]:
+        """For each cluster of this process the first trusted subscriber, or -1."""
+        if self._firsts is None or self._firsts_of != membership.correct:
+            self._firsts_of = membership.correct
+            self._firsts = membership.firsts(self.view)
+        return self._firsts
+
+    # ------------------------------------------------------------------ what is delivered
+
+    def known(self, slot: int, counter: int) -> bool:
+        """Whether this publication needs no second look."""
+        return counter <= self.last[slot] or (slot, counter) in self.waits
+
+    def arrived(self, publication: Publication, slot: int, slots: dict[ProcessId, int]) -> Iterator[Publication]:
+        """What can be delivered now that `publication`, not known before, has come."""
+        ready = [publication]
+        self.waits.add((slot, publication.counter))
+        for each in ready:
+            missing = self._missing(each)
+            if missing is not None:
+                self.waiting.setdefault(missing, []).append(each)
+                continue
+            slot = slots[each.origin]
+            self.waits.remove((slot, each.counter))
+            self.last[slot] = each.counter
+            for recent in self.joining.values():
+                recent[slot] = each.counter
+            yield each
+            ready.extend(self._freed(slot, each.counter))
+
+    def _freed(self, slot: int, counter: int) -> list[Publication]:
+        return self.waiting.pop((slot, counter), []) if self.waiting else []
+
+    def _missing(self, publication: Publication) -> tuple[int, int] | None:
+        """CHECKCB: a publication of the barrier that will come and is not delivered yet."""
+        past, last = publication.past, self.last
+        for place in range(0, len(past), 2):
+            if last[past[place]] < past[place + 1]:
+                return past[place], past[place + 1]
+        return None
+
+    def started(self, before: Iterable[tuple[int, int]]) -> list[Publication]:
+        """The subscription is complete: `before` is what was published until then. What came since, to be looked at."""
+        for slot, counter in before:
+            self.last[slot] = max(self.last[slot], counter)
+        early, self.early = self.early, {}
+        return [publication for (slot, counter), publication in early.items() if counter > self.last[slot]]
+
+    def stopped(self) -> None:
+        """Nothing is delivered any more."""
+        self.waiting.clear()
+        self.waits.clear()
+        self.early.clear()
+
+    def undelivered(self) -> tuple[Publication, ...]:
+        """All that has come and is not delivered."""
+        waiting = (publication for filed in self.waiting.values() for publication in filed)
+        return (*waiting, *self.early.values())
+
+    # ------------------------------------------------------------------ what is published
+
+    def taken(self, tag: Tag) -> None:
+        """The application has taken this publication: its own will depend on it (line 94)."""
+        barrier = self.barrier
+        for origin, counter in tag.context:
+            if barrier.get(origin) == counter:
+                del barrier[origin]
+        barrier[tag.origin] = tag.counter
+
+    def tables(self) -> dict[str, int]:
+        """The sizes of what must be empty at rest."""
+        return {
+            "waiting": len(self.waiting),
+            "waits": len(self.waits),
+            "early": len(self.early),
+            "joining": len(self.joining),
+            "queue": len(self.queue),
+        }

@@ -1,0 +1,531 @@
+"""VCube-PS: topic-based publish/subscribe in causal order, over one tree of subscribers per publisher.
+
+Source: document 002, chapter 5, algorithms 3 and 4, corrected. SUB goes to all processes, whose acknowledgements say
+who subscribes; UNS and PUB go to subscribers. A process starts its next PUB, SUB or UNS on a topic when the last one
+is acknowledged by all. Keeps, per topic, P1, P2 and P3. Per publication one copy and one acknowledgement per
+subscriber, at most log2(n) by one process, and a causal barrier; per subscription four messages per process. Per
+process and topic: two words per member, the barrier, what waits, what is on its way.
+
+**When a subscription is complete.** When all have acknowledged the SUB, everybody who builds a tree counts the new
+subscriber in. What was published before may or may not reach it. So it asks everybody (ASK), whose answers say how far
+each publisher was, and what was delivered since the SUB came past: together they are closed under causality. What is at
+or below is from before the subscription, and is dropped; what is above surely comes, and is waited for.
+
+**Departures from the print**, each with the schedule in the errata. CHECKCB's rule of the first message from a
+publisher loses causal order or waits for ever, see above. A process that counts as a subscriber before its own view is
+complete holds what it is to send on until it is. Who has left and forgotten its view declines what is sent to it, and
+the sender takes the next of the cluster. Acknowledgements of a SUB carry what each process says of itself, not views
+of others. The barrier is made when the application publishes, from what it has taken (document 004, section 3.7.1).
+
+**Crashes** are not in the document. `suspect` says who is taken for crashed. Waves take the next of a cluster (see
+`waves`); the last publication of a suspected publisher is brought to everyone by the first trusted subscriber in its
+order of clusters, to whom all hand it. A suspicion that is wrong costs copies; but a subscription that is completed
+while a member is wrongly suspected may miss what that member publishes until it hears of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from causalcast.model import (
+    Delivered,
+    Message,
+    NotAMemberError,
+    ProtocolViolationError,
+    Subscribed,
+    Tag,
+    TopicError,
+    Unsubscribed,
+)
+from causalcast.protocols.layers import Dissemination
+from causalcast.protocols.membership.hypercube import everyone, first_child
+from causalcast.protocols.membership.waves import Wave, Waves, members_of
+from causalcast.protocols.pubsub.messages import (
+    ASK,
+    PUB,
+    SUB,
+    UNS,
+    Ack,
+    Decline,
+    Handover,
+    Notice,
+    Publication,
+    check_ack,
+    check_number,
+    check_publication,
+    check_topic,
+    slot_of,
+)
+from causalcast.protocols.pubsub.tally import Tally
+from causalcast.protocols.pubsub.topic import Stage, Topic
+from causalcast.protocols.topics import MAX_TOPIC_BYTES, TOPICS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from causalcast.model import Event, ProcessId, Roster
+    from causalcast.protocols.membership.vcube import VCube
+    from causalcast.protocols.membership.waves import Key
+    from causalcast.protocols.port import Port, WireMessage
+
+
+def group_topic(roster: Roster, topic: str) -> int | None:
+    """Everybody subscribes, from the start, to the topic without a name: the group."""
+    return None if topic else everyone(len(roster))
+
+
+class VCubePS(Dissemination):
+    """The topics of one process."""
+
+    wire_types = (Publication, Notice, Ack, Decline, Handover)
+
+    __slots__ = ("_asked", "_initial", "_membership", "_notices", "_port", "_running", "_topics", "_waves", "tally")
+
+    def __init__(
+        self, port: Port, membership: VCube, initial: Callable[[Roster, str], int | None] = group_topic
+    ) -> None:
+        """`initial` says who subscribes to a topic from the start."""
+        self._port = port
+        self._membership = membership
+        self._initial = initial
+        self._waves = Waves(port, membership, self)
+        self._topics: dict[str, Topic] = {}
+        self._notices = 0
+        self._asked: dict[int, int] = {}
+        """By slot: the number of the last ASK answered. A SUB before it that comes again is over."""
+        self._running = False
+        self.tally = Tally(self._waves.sent)
+
+    # ------------------------------------------------------------------ the application (algorithm 3)
+
+    def subscribe(self, name: str) -> None:
+        """SUBSCRIBE; nothing happens if it is asked for already. Raises `TopicError`."""
+        topic = self._topic(name)
+        if topic is None:
+            topic = self._new(name)
+        if not topic.intended:
+            topic.queue.append(SUB)
+            self._next(topic)
+
+    def unsubscribe(self, name: str) -> None:
+        """UNSUBSCRIBE; nothing happens if it does not subscribe."""
+        topic = self._topic(name)
+        if topic is None or not topic.intended:
+            return
+        topic.queue.append(UNS)
+        if topic.stage is Stage.IN:
+            topic.stage = Stage.LEAVING
+            topic.stopped()
+        self._next(topic)
+
+    def publish(self, name: str, payload: bytes) -> Tag:
+        """PUBLISH. Raises `NotAMemberError`: only subscribers publish."""
+        topic = self._topic(name)
+        if topic is None or not topic.intended:
+            raise NotAMemberError(
+                f"{self._membership.name!r} does not subscribe to {name!r}: subscribe to publish to it"
+            )
+        membership = self._membership
+        counter = topic.last[membership.slot] + 1
+        slots = membership.roster.slots
+        past = tuple(number for origin, last in topic.barrier.items() for number in (slots[origin], last))
+        publication = Publication(membership.name, name, counter, past, payload)
+        tag = self._tag(publication)
+        topic.barrier.clear()
+        topic.barrier[membership.name] = counter
+        topic.last[membership.slot] = counter
+        self.tally.published(len(past) // 2)
+        topic.queue.append(publication)
+        self._next(topic)
+        return tag
+
+    def taken(self, event: Event) -> None:
+        """The application receives `event`."""
+        if isinstance(event, Delivered):
+            topic = self._topics.get(event.message.topic)
+            if topic is not None:
+                topic.taken(event.message.tag)
+
+    def pending(self, origin: ProcessId) -> int:
+        """Publications of `origin` received and not delivered."""
+        slot = self._membership.roster.slot(origin)
+        return sum(each == slot for topic in self._topics.values() for each, _ in (*topic.waits, *topic.early))
+
+    def _topic(self, name: str) -> Topic | None:
+        topic = self._topics.get(name)
+        if topic is None:
+            view = self._initial(self._membership.roster, name)
+            if view is not None and view >> self._membership.slot & 1:
+                topic = self._topics[name] = Topic(name, len(self._membership.roster), view)
+        return topic
+
+    def _new(self, name: str) -> Topic:
+        if len(name.encode(errors="surrogatepass")) > MAX_TOPIC_BYTES:
+            raise TopicError(f"{name[:50]!r}... cannot name a topic: use at most {MAX_TOPIC_BYTES} bytes of UTF-8")
+        if len(self._topics) >= TOPICS:
+            raise TopicError(f"{name!r} would be topic number {TOPICS + 1:,}: a process has at most {TOPICS:,}")
+        topic = self._topics[name] = Topic(name, len(self._membership.roster))
+        return topic
+
+    # ------------------------------------------------------------------ its own waves (START_MSG_PROPAGATION)
+
+    def _next(self, topic: Topic) -> None:
+        """Start what is queued, one after the other."""
+        if self._running:
+            return
+        self._running = True
+        membership = self._membership
+        while topic.queue and not topic.busy:
+            operation = topic.queue.popleft()
+            topic.busy = True
+            if isinstance(operation, Publication):
+                key = (PUB, membership.slot, operation.counter, topic.name)
+                self._waves.spread(key, operation, None, membership.dimension)
+                continue
+            self._notices += 1
+            topic.change = self._notices
+            if operation == SUB:
+                topic.stage = Stage.ASKING_ALL
+                topic.begin(membership.slot)
+            else:
+                topic.stage = Stage.LEAVING
+                topic.member = False
+            self._notify(operation, topic)
+        self._running = False
+
+    def _notify(self, kind: int, topic: Topic, *, full: bool = False) -> None:
+        membership = self._membership
+        number = topic.change if kind != ASK else self._count_notice()
+        notice = Notice(kind, membership.name, topic.name, number, full)
+        found = {membership.slot: topic.last[membership.slot]} if kind == ASK else {}
+        self._waves.spread((kind, membership.slot, number, topic.name), notice, None, membership.dimension, found, {})
+
+    def _count_notice(self) -> int:
+        self._notices += 1
+        return self._notices
+
+    def _own_ended(self, wave: Wave, topic: Topic) -> None:
+        """A wave of its own is acknowledged by all."""
+        kind = wave.key[0]
+        if kind == SUB:
+            for slot, word in (wave.found or {}).items():
+                topic.changed(slot, word >> 1, bool(word & 1))
+            topic.stage = Stage.COUNTING
+            self._waves.resume(topic.name)
+            self._notify(ASK, topic, full=bool(wave.missing))
+            return
+        if kind == ASK:
+            if wave.missing and not self._is_full(wave):
+                self._notify(ASK, topic, full=True)
+                return
+            self._complete(topic, wave)
+        elif kind == UNS:
+            topic.stage = Stage.OUT
+            self._port.announce(Unsubscribed(topic.name))
+        topic.busy = False
+        self._next(topic)
+
+    @staticmethod
+    def _is_full(wave: Wave) -> bool:
+        return isinstance(wave.message, Notice) and wave.message.full
+
+    def _complete(self, topic: Topic, wave: Wave) -> None:
+        """The subscription is complete: what is not from before it can be delivered."""
+        slots = self._membership.roster.slots
+        for publication in (wave.waiting or {}).values():
+            topic.early.setdefault((slots[publication.origin], publication.counter), publication)
+        arrived = topic.started((wave.found or {}).items())
+        self._port.announce(Subscribed(topic.name))
+        if UNS in topic.queue:
+            topic.stage = Stage.LEAVING
+            return
+        topic.stage = Stage.IN
+        for publication in arrived:
+            self._arrived(topic, publication)
+
+    # ------------------------------------------------------------------ waves of all (HANDLE_RECEIVED_MSG)
+
+    def receive(self, sender: ProcessId, message: WireMessage) -> None:
+        """Raises `ProtocolViolationError`."""
+        peer = self._membership.slot_of(sender)
+        match message:
+            case Ack():
+                self._acknowledged(peer, message)
+            case Publication():
+                slot = check_publication(message, self._membership.roster)
+                self._publication(message, slot, peer, self._membership.cluster(peer) - 1)
+            case Notice():
+                self._notice(message, peer)
+            case Decline():
+                self._declined(message, peer)
+            case Handover(publication):
+                slot = check_publication(publication, self._membership.roster)
+                self._handed(publication, slot)
+            case _:
+                raise ProtocolViolationError(f"{sender!r} sent {type(message).__name__}")
+
+    def _publication(self, publication: Publication, slot: int, parent: int | None, height: int) -> None:
+        topic = self._topic(publication.topic)
+        if topic is None or not topic.viewing:
+            self.tally.false_positives += 1
+            if parent is not None:
+                self._decline((PUB, slot, publication.counter, publication.topic), topic, parent)
+            return
+        if slot == self._membership.slot and publication.counter > topic.last[slot]:
+            raise ProtocolViolationError(
+                f"{publication} was never published: is the name {publication.origin!r} used twice?"
+            )
+        latest = topic.kept[slot]
+        if latest is None or latest.counter < publication.counter:
+            topic.kept[slot] = publication
+        if topic.stage is Stage.IN:
+            if not topic.known(slot, publication.counter):
+                self._arrived(topic, publication)
+        elif topic.stage in {Stage.ASKING_ALL, Stage.COUNTING}:
+            if publication.counter > topic.last[slot]:
+                topic.early[slot, publication.counter] = publication
+        else:
+            self.tally.false_positives += 1
+        self._waves.spread((PUB, slot, publication.counter, topic.name), publication, parent, height)
+
+    def _arrived(self, topic: Topic, publication: Publication) -> None:
+        """CHECKDELIVERY, for one that was not known."""
+        slots = self._membership.roster.slots
+        delivered = 0
+        self.tally.operations += 1 + len(publication.past) // 2
+        for each in topic.arrived(publication, slots[publication.origin], slots):
+            self._port.deliver(Message(each.payload, self._tag(each), topic.name))
+            delivered += 1
+        if not delivered:
+            self.tally.waited += 1
+
+    def _tag(self, publication: Publication) -> Tag:
+        roster = self._membership.roster
+        names, past = roster.names, publication.past
+        context = tuple((names[past[place]], past[place + 1]) for place in range(0, len(past), 2))
+        return Tag(publication.origin, publication.counter, context, (), roster)
+
+    def _notice(self, notice: Notice, peer: int) -> None:
+        slot = slot_of(notice.origin, self._membership.roster)
+        check_topic(notice.topic)
+        check_number(notice.number)
+        if notice.kind not in {SUB, UNS, ASK} or slot == self._membership.slot:
+            raise ProtocolViolationError(f"{notice} is no notice of another member")
+        key = (notice.kind, slot, notice.number, notice.topic)
+        topic = self._topic(notice.topic)
+        height = self._membership.cluster(peer) - 1
+        if notice.kind == UNS:
+            if topic is None or not topic.viewing:
+                self._decline(key, topic, peer)
+                return
+            topic.changed(slot, notice.number, False)
+            self._waves.spread(key, notice, peer, height)
+            self._hand_over(topic)
+            return
+        found: dict[int, int] = {}
+        waiting: dict[tuple[int, int], Publication] = {}
+        if notice.kind == ASK:
+            self._asked[slot] = max(notice.number, self._asked.get(slot, 0))
+        if topic is not None:
+            if notice.kind == SUB:
+                self._word(topic, slot, notice.number, found)
+            else:
+                self._answer(topic, slot, notice, found, waiting)
+        self._waves.spread(key, notice, peer, height, found, waiting)
+
+    def _word(self, topic: Topic, slot: int, number: int, found: dict[int, int]) -> None:
+        """`slot` subscribes: note it, and say whether this process does."""
+        if topic.viewing:
+            topic.changed(slot, number, True)
+        if number > self._asked.get(slot, 0) and self._membership.correct >> slot & 1:
+            topic.joining[slot] = {}
+        found[self._membership.slot] = topic.change << 1 | topic.member
+
+    def _answer(
+        self, topic: Topic, slot: int, ask: Notice, found: dict[int, int], waiting: dict[tuple[int, int], Publication]
+    ) -> None:
+        """How far publishers are, as far as `slot` does not learn it from themselves."""
+        own = self._membership.slot
+        found.update(topic.joining.pop(slot, {}))
+        if ask.full or not self._membership.correct >> slot & 1:
+            found.update((each, counter) for each, counter in enumerate(topic.last) if counter)
+        if topic.last[own]:
+            found[own] = topic.last[own]
+        slots = self._membership.roster.slots
+        waiting.update(((slots[each.origin], each.counter), each) for each in topic.undelivered())
+
+    def _decline(self, key: Key, topic: Topic | None, parent: int) -> None:
+        kind, slot, number, name = key
+        names = self._membership.roster.names
+        self._port.send(
+            (names[parent],), Decline(kind, names[slot], name, number, topic.change if topic is not None else 0)
+        )
+
+    def _declined(self, decline: Decline, peer: int) -> None:
+        slot = slot_of(decline.origin, self._membership.roster)
+        check_number(decline.number, decline.change)
+        if decline.kind not in {PUB, UNS}:
+            raise ProtocolViolationError(f"{decline} declines what goes to everyone")
+        wave = self._waves.acknowledged((decline.kind, slot, decline.number, decline.topic), peer)
+        if wave is None:
+            return
+        topic = self._topic(wave.key[3])
+        if topic is not None:
+            topic.changed(peer, decline.change, False)
+        self._waves.again(wave, peer)
+
+    # ------------------------------------------------------------------ acknowledgements
+
+    def _acknowledged(self, peer: int, ack: Ack) -> None:
+        slot = check_ack(ack, self._membership.roster)
+        wave = self._waves.acknowledged((ack.kind, slot, ack.number, ack.topic), peer)
+        if wave is None:
+            self._late(ack, slot)
+            return
+        if ack.found and wave.found is not None:
+            _gather(wave.found, ack)
+        if ack.waiting and wave.waiting is not None:
+            slots = self._membership.roster.slots
+            wave.waiting.update(((slots[each.origin], each.counter), each) for each in ack.waiting)
+        for missing in ack.missing:
+            wave.missing |= 1 << missing
+        self._waves.settle(wave, peer)
+
+    def _late(self, ack: Ack, slot: int) -> None:
+        """Somebody was suspected by mistake: what it says of itself still counts for who asked."""
+        if ack.kind != SUB or not ack.found:
+            return
+        membership = self._membership
+        if slot != membership.slot:
+            self._port.send((membership.roster.names[slot],), ack)
+            return
+        topic = self._topic(ack.topic)
+        if topic is not None and topic.viewing:
+            words: dict[int, int] = {}
+            _gather(words, ack)
+            for each, word in words.items():
+                topic.changed(each, word >> 1, bool(word & 1))
+
+    def audience(self, wave: Wave) -> int | None:
+        if wave.key[0] in {SUB, ASK}:
+            return everyone(len(self._membership.roster))
+        topic = self._topics[wave.key[3]]
+        return None if topic.stage is Stage.ASKING_ALL else topic.view
+
+    def firsts(self, wave: Wave) -> tuple[int, ...]:
+        if wave.key[0] in {SUB, ASK}:
+            return self._membership.children()
+        return self._topics[wave.key[3]].firsts(self._membership)
+
+    def served(self, wave: Wave, parents: list[int]) -> None:
+        self._port.send(self._names(parents), self._ack(wave))
+        self.tally.acks += len(parents)
+
+    def ended(self, wave: Wave) -> None:
+        kind, slot, number, _ = wave.key
+        topic = self._topics.get(wave.key[3])
+        if topic is not None and slot == self._membership.slot:
+            if wave.height == self._membership.dimension:
+                self._own_ended(wave, topic)
+        elif topic is not None and kind == PUB and wave.height == self._membership.dimension:
+            topic.finished[slot] = number
+        if topic is not None and topic.stage is Stage.OUT and topic.viewing and not self._waves.of_topic(topic.name):
+            topic.end()
+
+    def _names(self, slots: list[int]) -> tuple[ProcessId, ...]:
+        names = self._membership.roster.names
+        return tuple(names[slot] for slot in slots)
+
+    def _ack(self, wave: Wave) -> Ack:
+        kind, slot, number, _ = wave.key
+        found: tuple[int, ...] = ()
+        if wave.found:
+            if kind == SUB:
+                found = tuple(each for at, word in wave.found.items() for each in (at, word >> 1, word & 1))
+            else:
+                found = tuple(each for entry in wave.found.items() for each in entry)
+        missing = tuple(members_of(wave.missing)) if wave.missing else ()
+        waiting = tuple(wave.waiting.values()) if wave.waiting else ()
+        return Ack(kind, self._membership.roster.names[slot], wave.key[3], number, found, missing, waiting)
+
+    # ------------------------------------------------------------------ crashes
+
+    def neighbour_down(self, peer: ProcessId) -> None:
+        slot = self._membership.roster.slot(peer)
+        for topic in self._topics.values():
+            topic.joining.pop(slot, None)
+        self._waves.suspected(slot)
+        for topic in self._topics.values():
+            self._hand_over(topic)
+
+    def neighbour_up(self, peer: ProcessId) -> None:
+        slot = self._membership.roster.slot(peer)
+        for topic in self._topics.values():
+            topic.finished.pop(slot, None)
+
+    def _hand_over(self, topic: Topic) -> None:
+        """See that the last publications of those suspected come to everyone."""
+        membership = self._membership
+        suspected = everyone(len(membership.roster)) & ~membership.correct
+        if not suspected or not topic.viewing:
+            return
+        for slot in members_of(suspected):
+            publication = topic.kept[slot]
+            if publication is None or publication.counter <= topic.finished.get(slot, 0):
+                continue
+            heir = self._heir(topic, slot)
+            if heir == membership.slot:
+                self._bring(topic, publication, slot)
+            elif heir is not None:
+                self._port.send(self._names([heir]), Handover(publication))
+
+    def _heir(self, topic: Topic, slot: int) -> int | None:
+        """The first trusted subscriber in the order of the publisher's clusters."""
+        membership = self._membership
+        present = membership.correct & topic.view & ~(1 << slot)
+        for s in range(1, membership.dimension + 1):
+            first = first_child(slot, s, present)
+            if first is not None:
+                return first
+        return None
+
+    def _handed(self, publication: Publication, slot: int) -> None:
+        topic = self._topic(publication.topic)
+        if topic is not None and publication.counter <= topic.finished.get(slot, 0):
+            return
+        self._publication(publication, slot, None, self._membership.dimension)
+
+    def _bring(self, topic: Topic, publication: Publication, slot: int) -> None:
+        key = (PUB, slot, publication.counter, topic.name)
+        self._waves.spread(key, publication, None, self._membership.dimension)
+
+    def tables(self) -> dict[str, int]:
+        """The sizes of what must be empty at rest."""
+        sizes = {"waves": len(self._waves.active)}
+        for topic in self._topics.values():
+            for name, size in topic.tables().items():
+                sizes[name] = sizes.get(name, 0) + size
+        return sizes
+
+    def words(self) -> int:
+        """A word per publisher and entry of a barrier, and of each publication that waits its barrier."""
+        return sum(
+            len(topic.last) + len(topic.barrier) + sum(2 + len(each.past) for each in topic.undelivered())
+            for topic in self._topics.values()
+        )
+
+    @property
+    def operations(self) -> int:
+        """Entries of barriers looked at so far."""
+        return self.tally.operations
+
+
+def _gather(found: dict[int, int], ack: Ack) -> None:
+    numbers = ack.found
+    if ack.kind == SUB:
+        for place in range(0, len(numbers), 3):
+            word = numbers[place + 1] << 1 | (numbers[place + 2] & 1)
+            found[numbers[place]] = max(word, found.get(numbers[place], 0))
+    else:
+        for place in range(0, len(numbers), 2):
+            found[numbers[place]] = max(numbers[place + 1], found.get(numbers[place], 0))

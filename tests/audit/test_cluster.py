@@ -1,0 +1,97 @@
+"""The audit on a standalone cluster of several processes on loopback: master, worker, executor, driver."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyspark
+import pytest
+
+from causalcast.audit.session import find_java
+from tests.audit.test_trouble import PAIR, lines, log
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SPARK = Path(pyspark.__file__).parent
+
+
+@pytest.fixture
+def master(tmp_path: Path) -> Iterator[str]:
+    """Start a master and a worker with two cores; yield the master's address."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    address = f"spark://127.0.0.1:{port}"
+    environment = os.environ | {
+        "SPARK_HOME": str(SPARK),
+        "JAVA_HOME": str(find_java().resolve().parents[1]),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_MEMORY": "512m",
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).resolve().parents[2] / "src"), *filter(None, sys.path)]),
+    }
+    run, deploy = str(SPARK / "bin" / "spark-class"), "org.apache.spark.deploy"
+    here = ["--host", "127.0.0.1", "--webui-port", "0"]
+    commands = [
+        [run, f"{deploy}.master.Master", "--port", str(port), *here],
+        [run, f"{deploy}.worker.Worker", *here, "-c", "2", "-m", "1g", "-d", str(tmp_path / "work"), address],
+    ]
+    processes = []
+    log_file = tmp_path / "cluster.log"
+    try:
+        for command, ready in zip(commands, ("New state: ALIVE", "Successfully registered"), strict=True):
+            with log_file.open("ab") as output:
+                processes.append(subprocess.Popen(command, env=environment, stdout=output, stderr=output))
+            deadline = time.monotonic() + 60
+            while ready not in log_file.read_text():
+                assert time.monotonic() < deadline, log_file.read_text()
+                assert processes[-1].poll() is None, log_file.read_text()
+                time.sleep(0.1)
+        yield address
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait(timeout=30)
+
+
+def test_a_cluster_comes_to_the_verdict_of_local_mode(master: str, tmp_path: Path) -> None:
+    rows = [*PAIR, *log("c", "deliver b:1", "deliver a:1", "deliver a:2")]
+    trace = tmp_path / "trace"
+    trace.mkdir()
+    (trace / "a.jsonl").write_text("\n".join(lines(rows[:4])) + "\n")
+    pq.write_table(pa.Table.from_pylist(rows[4:]), trace / "b.parquet")
+
+    answer = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from causalcast.cli import main; main()",
+            "audit",
+            str(trace),
+            "--json",
+            "--master",
+            master,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+
+    assert answer.returncode == 1, answer.stderr
+    found = json.loads(answer.stdout)
+    assert found["counts"] == {"causal-order": 1}
+    assert (found["events"], found["processes"]) == (9, 3)
+    # An executor of its own did the work.
+    assert re.search(r"Launching ExecutorRunner|Asked to launch executor", (tmp_path / "cluster.log").read_text())
