@@ -25,11 +25,15 @@ from causalcast.model import (
     NotAMemberError,
     PayloadTooLargeError,
     Stable,
+    Subscribed,
     Tag,
+    TopicError,
     UnknownStackError,
+    Unsubscribed,
+    UnsupportedByStackError,
     VersionVector,
 )
-from causalcast.runtime import Group, InvalidAddressError, LinkState, open
+from causalcast.runtime import Group, InvalidAddressError, LinkState, Tls, TlsError, Topic, open
 
 __all__ = [
     "CausalcastError",
@@ -47,8 +51,15 @@ __all__ = [
     "NotAMemberError",
     "PayloadTooLargeError",
     "Stable",
+    "Subscribed",
     "Tag",
+    "Tls",
+    "TlsError",
+    "Topic",
+    "TopicError",
     "UnknownStackError",
+    "Unsubscribed",
+    "UnsupportedByStackError",
     "VersionVector",
     "open",
 ]

@@ -28,6 +28,7 @@ from causalcast.model import (
     Unsubscribed,
 )
 from causalcast.protocols import DEFAULT_STACK, stack
+from causalcast.runtime import Tls
 
 if TYPE_CHECKING:
     from causalcast.model import Event, Tag
@@ -39,7 +40,7 @@ LAST_WORDS_SECONDS: Final = 2.0
 """How long a node that ends waits for the reader of its output."""
 
 
-def node(
+def node(  # noqa: PLR0913, PLR0917 - the options of the command
     name: Annotated[str, typer.Argument(metavar="NAME", help="This member's name, unique in the group.")],
     listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where the other members reach this one.")],
     peers: Annotated[
@@ -48,6 +49,13 @@ def node(
     stack_name: Annotated[str, typer.Option("--stack", help="One of `causalcast stacks`.")] = DEFAULT_STACK,
     group: Annotated[str, typer.Option(help="Members of different groups do not talk.")] = "default",
     trace: Annotated[Path | None, typer.Option(metavar="DIR", help="Write this member's trace there.")] = None,
+    tls_certificate: Annotated[
+        Path | None, typer.Option(metavar="PEM", help="This member's certificate, which names it.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="PEM", help="The certificate's key.")] = None,
+    tls_authority: Annotated[
+        Path | None, typer.Option(metavar="PEM", help="Who signs the members' certificates.")
+    ] = None,
 ) -> None:
     """Take part in a group: lines on standard input are broadcast, events leave on standard output as JSON lines.
 
@@ -63,7 +71,11 @@ def node(
     """
     stack(stack_name)
     logging.basicConfig(level=logging.WARNING, format="causalcast: %(message)s")
-    asyncio.run(_run(name, listen, parse_peers(peers), stack_name, group, trace))
+    given = (tls_certificate, tls_key, tls_authority)
+    if any(given) and not all(given):
+        raise CommandError("TLS takes all three of --tls-certificate, --tls-key and --tls-authority", 2)
+    tls = Tls(*filter(None, given)) if all(given) else None
+    asyncio.run(_run(name, listen, parse_peers(peers), stack_name, group, trace, tls))
 
 
 def parse_peers(text: str) -> dict[str, str]:
@@ -80,7 +92,13 @@ def parse_peers(text: str) -> dict[str, str]:
 
 
 async def _run(
-    name: str, listen: str, peers: dict[str, str], stack_name: str, group_name: str, trace: Path | None
+    name: str,
+    listen: str,
+    peers: dict[str, str],
+    stack_name: str,
+    group_name: str,
+    trace: Path | None,
+    tls: Tls | None,
 ) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -88,7 +106,9 @@ async def _run(
         loop.add_signal_handler(number, stop.set)
     output = LineWriter(STDOUT)
     async with contextlib.AsyncExitStack() as exits:
-        member = causalcast.open(name, listen=listen, peers=peers, stack=stack_name, group=group_name, trace=trace)
+        member = causalcast.open(
+            name, listen=listen, peers=peers, stack=stack_name, group=group_name, trace=trace, tls=tls
+        )
         try:
             group = await exits.enter_async_context(member)
         except CausalcastError:

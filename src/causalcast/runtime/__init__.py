@@ -7,5 +7,7 @@ connection), `mesh` (all links of a process), `host` (runs the protocol), `group
 from causalcast.runtime.address import InvalidAddressError
 from causalcast.runtime.group import Group, open
 from causalcast.runtime.mesh import LinkState
+from causalcast.runtime.tls import Tls, TlsError
+from causalcast.runtime.topic import Topic
 
-__all__ = ["Group", "InvalidAddressError", "LinkState", "open"]
+__all__ = ["Group", "InvalidAddressError", "LinkState", "Tls", "TlsError", "Topic", "open"]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from causalcast.runtime.frames import LinkError, close_frame, read_hello
 from causalcast.runtime.limits import HANDSHAKE_S, WRITE_CHUNK
+from causalcast.runtime.tls import require_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,6 +69,11 @@ class Connection(asyncio.Protocol):
         self._deadline = self._loop.call_later(HANDSHAKE_S, self._too_late)
         if self.link is None:
             self._owner.arrived(self)
+            return
+        try:
+            require_name(transport, self.link.peer)
+        except LinkError as error:
+            self.end(error)
         else:
             self.link.dial()
             self.flush()
@@ -144,10 +150,12 @@ class Connection(asyncio.Protocol):
         """Say why and close; what is written already still goes out, but nothing waits for it beyond a bound."""
         transport = self._transport
         if not self._over and transport is not None:
-            if transport.get_write_buffer_size() == 0:
-                link = self.link
+            link = self.link
+            if link is None or not link.amid_frame:
                 farewell = close_frame if link is None else link.farewell
                 transport.write(farewell(error.code, error.reason))
+            # Before it is closed: TLS tells of that while it happens.
+            self._finish(error)
             transport.close()
             self._loop.call_later(HANDSHAKE_S, transport.abort)
         self._finish(error)
@@ -167,6 +175,8 @@ class Connection(asyncio.Protocol):
         if found is None:
             return None
         hello, end = found
+        assert self._transport is not None
+        require_name(self._transport, hello.sender)
         link = self._owner.introduced(self, hello)
         del self._greeting[:end]
         self.link = link

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 from causalcast.model import GroupClosedError, InvalidNameError, PayloadTooLargeError, Roster
 from causalcast.model.roster import MAX_NAME_BYTES, is_name
 from causalcast.protocols import DEFAULT_STACK, stack
+from causalcast.protocols.topics import MAX_TOPIC_BYTES
 from causalcast.protocols.wire import FRAME_HEADER_BYTES
 from causalcast.runtime.address import Address
 from causalcast.runtime.host import Host
 from causalcast.runtime.limits import EVENTS_PER_TURN, FRAME_LIMIT, LINGER_S, STALL_WARNING_S, TRACE_FLUSH_S
 from causalcast.runtime.link import Identity, roster_digest
+from causalcast.runtime.topic import Topic
 from causalcast.runtime.tracing import Tracer
 from causalcast.trace import JsonLinesWriter
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
     from causalcast.model import Event, ProcessId, Tag
     from causalcast.runtime.mesh import LinkState
+    from causalcast.runtime.tls import Tls
     from causalcast.trace import TraceSink
 
 logger = logging.getLogger("causalcast")
@@ -41,6 +44,7 @@ def open(
     group: str = "default",
     trace: str | os.PathLike[str] | TraceSink | None = None,
     frame_limit: int = FRAME_LIMIT,
+    tls: Tls | None = None,
 ) -> Group:
     """The member `name` of a group whose other members are `peers` (name to `host:port`); use it with `async with`.
 
@@ -48,10 +52,13 @@ def open(
     any, see `Group.address`. `trace` is a folder, where `NAME.jsonl` is written (one that is there
     already becomes `NAME.jsonl.1`, `.2`, ...), or a sink of your own, which is closed with the group.
 
+    With `tls` all members must have it: each shows a certificate of the same authority that names it, and whoever shows
+    none, or another's, is turned away.
+
     Raises `InvalidNameError`, `InvalidAddressError`, `UnknownStackError`; entering the context raises `OSError` if the
-    address cannot be had.
+    address cannot be had, `TlsError` if the certificates cannot be used.
     """
-    return Group(name, listen, peers, stack, group, trace, frame_limit)
+    return Group(name, listen, peers, stack, group, trace, frame_limit, tls)
 
 
 class Group:
@@ -70,6 +77,7 @@ class Group:
         group: str,
         trace: str | os.PathLike[str] | TraceSink | None,
         frame_limit: int,
+        tls: Tls | None = None,
     ) -> None:
         self.name = name
         """The name of this member."""
@@ -85,6 +93,7 @@ class Group:
         self._me = Identity(group, name, roster_digest(self.members), stack_name, frame_limit, secrets.randbits(63) | 1)
         self._listen = Address.parse(listen)
         self._peers = {peer: Address.parse(text) for peer, text in peers.items()}
+        self._tls = tls
         self._trace = trace
         self._tracer: Tracer | None = None
         self._flushing: asyncio.TimerHandle | None = None
@@ -111,12 +120,25 @@ class Group:
         """The state of the link to every other member, in order of name."""
         return self._running.mesh.states()
 
-    async def broadcast(self, payload: bytes) -> Tag:
-        """Send `payload` to every member; returns its tag.
+    def topic(self, name: str) -> Topic:
+        """The topic called `name`; nothing happens before it is used."""
+        return Topic(self, name)
+
+    def subscribe(self, topic: str) -> None:
+        """See `Topic.subscribe`."""
+        self._open.subscribe(topic)
+
+    def unsubscribe(self, topic: str) -> None:
+        """See `Topic.unsubscribe`."""
+        self._open.unsubscribe(topic)
+
+    async def broadcast(self, payload: bytes, topic: str = "") -> Tag:
+        """Send `payload` to every member, or to the subscribers of `topic`; returns its tag.
 
         The tag is made at the moment of sending, from what the application has taken by then. While a bounded buffer
         is full this waits, in order of the calls; if it is cancelled while it waits, nothing is sent.
-        Raises `PayloadTooLargeError`, `GroupClosedError`, and `TypeError` for what are not bytes.
+        Raises `PayloadTooLargeError`, `GroupClosedError`, and `TypeError` for what are not bytes; with a topic
+        `UnsupportedByStackError` and `TopicError`.
         """
         if not isinstance(payload, bytes):
             raise TypeError(f"a payload is bytes, not {type(payload).__name__}; encode it first")
@@ -128,9 +150,9 @@ class Group:
         if self._closing:
             raise GroupClosedError(f"{self.name} has closed its group; nothing was sent")
         self._in_turn += 1
-        tag = host.broadcast(payload)
+        tag = host.broadcast(payload, topic)
         if self._tracer is not None:
-            self._tracer.broadcast(tag, len(payload), FRAME_HEADER_BYTES + host.encoded_bytes - len(payload))
+            self._tracer.broadcast(tag, topic, len(payload), FRAME_HEADER_BYTES + host.encoded_bytes - len(payload))
         return tag
 
     def __aiter__(self) -> Self:
@@ -194,7 +216,7 @@ class Group:
             raise RuntimeError("a group can be entered once; open another")
         if self._closing:
             raise GroupClosedError(f"{self.name} has closed its group; open another")
-        self._host = Host(self._me, self.members, self._stack, self._listen, self._peers)
+        self._host = Host(self._me, self.members, self._stack, self._listen, self._peers, self._tls)
         try:
             await self._host.start()
             # Only now: who cannot have the address must not touch the trace of the one that has it.
@@ -219,6 +241,13 @@ class Group:
         if self._host is None:
             raise RuntimeError("enter the group first: async with causalcast.open(...) as group")
         return self._host
+
+    @property
+    def _open(self) -> Host:
+        host = self._running
+        if self._closing:
+            raise GroupClosedError(f"{self.name} has closed its group")
+        return host
 
     async def _wait_for_room(self, host: Host) -> None:
         self._queued += 1
@@ -272,5 +301,5 @@ def _set_aside(path: Path) -> None:
 
 
 def _metadata_bound(members: Roster) -> int:
-    """Bytes that are enough for what any stack adds to a payload in its message: a dot and a count per member."""
-    return 64 + sum(len(name.encode()) + 24 for name in members)
+    """Bytes that are enough for what a stack adds to a payload in its message: a dot, a topic, a count per member."""
+    return 64 + MAX_TOPIC_BYTES + sum(len(name.encode()) + 24 for name in members)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from causalcast.protocols import Stack, Timer, WireMessage
     from causalcast.runtime.address import Address
     from causalcast.runtime.link import Identity, Link
+    from causalcast.runtime.tls import Tls
 
 
 class Host:
@@ -40,6 +41,7 @@ class Host:
         stack: Stack,
         listen: Address,
         peers: Mapping[ProcessId, Address],
+        tls: Tls | None = None,
     ) -> None:
         self.name = me.name
         self.random = random.Random()
@@ -49,7 +51,7 @@ class Host:
         """Set while the queue holds something, and for good once the group is closed."""
         self.encoded_bytes = 0
         """Size of the message sent last."""
-        self._mesh = Mesh(self, me, listen, peers)
+        self._mesh = Mesh(self, me, listen, peers, tls)
         self._links = self._mesh.links
         self._full: set[Link] = set()
         self._held: set[Link] = set()
@@ -106,12 +108,22 @@ class Host:
                 watcher.set_result(None)
         self._watchers.clear()
 
-    def broadcast(self, payload: bytes) -> Tag:
+    def broadcast(self, payload: bytes, topic: str = "") -> Tag:
         """Broadcast now."""
-        tag = self._process.broadcast(payload)
+        tag = self._process.broadcast(payload, topic)
         if self.queue:
             self._wake_application()
         return tag
+
+    def subscribe(self, topic: str) -> None:
+        """Ask for a topic."""
+        self._process.subscribe(topic)
+        self._settle(None)
+
+    def unsubscribe(self, topic: str) -> None:
+        """Ask for no more of a topic."""
+        self._process.unsubscribe(topic)
+        self._settle(None)
 
     def take(self) -> Event:
         """The next event, which the application receives now; the queue must not be empty."""

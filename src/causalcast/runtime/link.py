@@ -138,6 +138,11 @@ class Link:
         return self.next_number - self._first_number
 
     @property
+    def amid_frame(self) -> bool:
+        """A large frame is partly written: nothing else can be."""
+        return self._rest is not None
+
+    @property
     def full(self) -> bool:
         """The resend buffer is at its bound."""
         return self.next_number - self._first_number >= RESEND_FRAMES or self.resend_bytes >= RESEND_BYTES

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from causalcast.runtime.address import Address
     from causalcast.runtime.frames import Hello
     from causalcast.runtime.link import Identity
+    from causalcast.runtime.tls import Tls
 
 logger = logging.getLogger("causalcast")
 
@@ -65,13 +66,22 @@ class MeshHost(Protocol):
 class Mesh:
     """Listens, dials, and keeps one connection per link."""
 
-    def __init__(self, host: MeshHost, me: Identity, listen: Address, peers: Mapping[ProcessId, Address]) -> None:
+    def __init__(
+        self,
+        host: MeshHost,
+        me: Identity,
+        listen: Address,
+        peers: Mapping[ProcessId, Address],
+        tls: Tls | None = None,
+    ) -> None:
         self.links = {peer: Link(me, peer) for peer in sorted(peers)}
         self.address = listen
         """Where this process listens; the real port once it does."""
         self._host = host
         self._me = me
         self._peers = peers
+        self._server_tls = tls.context(server=True) if tls is not None else None
+        self._client_tls = tls.context(server=False) if tls is not None else None
         self._connections: dict[Link, Connection] = {}
         self._reasons: dict[Link, str] = {}
         self._refusal = ""
@@ -90,7 +100,13 @@ class Mesh:
         """Listen and dial; raises `OSError` if the address cannot be had."""
         loop = asyncio.get_running_loop()
         host, port = self.address
-        self._server = await loop.create_server(lambda: Connection(self), host or None, port)
+        self._server = await loop.create_server(
+            lambda: Connection(self),
+            host or None,
+            port,
+            ssl=self._server_tls,
+            ssl_handshake_timeout=HANDSHAKE_S if self._server_tls is not None else None,
+        )
         self.address = self.address._replace(port=self._server.sockets[0].getsockname()[1])
         self._last_tick = loop.time()
         self._ticking = loop.call_later(HEARTBEAT_S, self._tick)
@@ -244,7 +260,13 @@ class Mesh:
             self._connections[link] = connection
             try:
                 async with asyncio.timeout(HANDSHAKE_S):
-                    await loop.create_connection(lambda c=connection: c, *address)  # type: ignore[misc]
+                    await loop.create_connection(
+                        lambda c=connection: c,
+                        *address,
+                        ssl=self._client_tls,
+                        # asyncio wants a name to ask for; members are known by their own.
+                        server_hostname="" if self._client_tls is not None else None,
+                    )
             except (OSError, TimeoutError) as error:
                 connection.drop(LinkError(f"{address} cannot be reached: {error or 'no answer'}"))
             else:

@@ -6,7 +6,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from causalcast.model import Delivered, Stable
+from causalcast.model import Delivered, MembershipChanged, Stable, Subscribed, Unsubscribed
 from causalcast.trace import TraceEvent
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Tracer:
         self._seq = 0
         self._with_context = with_context
 
-    def broadcast(self, tag: Tag, payload_bytes: int, overhead_bytes: int) -> None:
+    def broadcast(self, tag: Tag, topic: str, payload_bytes: int, overhead_bytes: int) -> None:
         """The application has broadcast; `overhead_bytes` is what one copy takes on the wire beyond the payload."""
         self._write(
             TraceEvent(
@@ -42,6 +42,7 @@ class Tracer:
                 "broadcast",
                 tag.origin,
                 tag.counter,
+                topic=topic or None,
                 time_ns=time.time_ns(),
                 payload_bytes=payload_bytes,
                 overhead_bytes=overhead_bytes,
@@ -51,16 +52,24 @@ class Tracer:
 
     def take(self, event: Event) -> None:
         """The application receives `event`."""
-        if isinstance(event, Delivered):
-            tag = event.message.tag
-            kind = "deliver"
-            payload_bytes = len(event.message.payload)
-        elif isinstance(event, Stable):
-            tag = event.tag
-            kind = "stable"
-            payload_bytes = None
-        else:
-            return
+        match event:
+            case Delivered(message):
+                self._message("deliver", message.tag, message.topic, len(message.payload))
+            case Stable(tag, topic):
+                self._message("stable", tag, topic, None)
+            case MembershipChanged(joined, left, evicted):
+                if self._name in joined:
+                    self._news("join")
+                if self._name in left:
+                    self._news("leave")
+                for peer in evicted:
+                    self._news("evict", peer=peer)
+            case Subscribed(topic):
+                self._news("subscribe", topic=topic)
+            case Unsubscribed(topic):
+                self._news("unsubscribe", topic=topic)
+
+    def _message(self, kind: str, tag: Tag, topic: str, payload_bytes: int | None) -> None:
         self._write(
             TraceEvent(
                 self._name,
@@ -68,10 +77,14 @@ class Tracer:
                 kind,
                 tag.origin,
                 tag.counter,
+                topic=topic or None,
                 time_ns=time.time_ns(),
                 payload_bytes=payload_bytes,
             )
         )
+
+    def _news(self, kind: str, *, topic: str | None = None, peer: str | None = None) -> None:
+        self._write(TraceEvent(self._name, self._seq + 1, kind, topic=topic, peer=peer, time_ns=time.time_ns()))
 
     def flush(self) -> None:
         """Bring every row to where it is kept."""

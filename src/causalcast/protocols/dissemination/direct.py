@@ -6,7 +6,7 @@ broadcast, one hop.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from causalcast.model import ProtocolViolationError
 from causalcast.protocols.layers import Dissemination
@@ -32,6 +32,7 @@ class Direct(Dissemination):
 
     def receive(self, sender: ProcessId, message: WireMessage) -> None:
         """Pass `message` up; raises `ProtocolViolationError` if `sender` speaks for somebody else."""
-        if not isinstance(message, BroadcastMessage) or message.origin != sender:
-            raise ProtocolViolationError(f"{sender!r} sent a message in the name of another: {message}")
-        self.upward(message)
+        origin = message.origin if isinstance(message, BroadcastMessage) else None
+        if origin != sender:
+            raise ProtocolViolationError(f"{sender!r} sent a message in the name of {origin!r}")
+        self.upward(cast("BroadcastMessage", message))
