@@ -122,7 +122,7 @@ def _row(
         decides.measured if decides is not None else None,
         decides.interval if decides is not None else None,
         verdict,
-        reason,
+        " ".join(reason.split()),
         experiment,
         decides.tolerance if decides is not None else reference.tolerance,
         tuple(checks),

@@ -36,6 +36,8 @@ class Picture(NamedTuple):
     """The image, as a `data:` address."""
     text: str
     """What the image shows, for whoever does not see it."""
+    marked: bool
+    """Whether it shows what the document says."""
 
 
 def pictures(experiment: Experiment, summary: Summary) -> list[Picture]:
@@ -135,4 +137,4 @@ def _draw(plot: Plot, lines: dict[str, list[Point]], marks: list[tuple[float, fl
         for label, line in lines.items()
     ]
     shown += [f"document, {label}: {x:g} → {y:.3g}" for x, y, label in marks]
-    return Picture(plot.figure, plot.title, uri, "; ".join(shown))
+    return Picture(plot.figure, plot.title, uri, "; ".join(shown), bool(marks))
