@@ -45,15 +45,42 @@ def test_the_graph_is_counted_by_its_nodes_and_edges() -> None:
     assert [ordering(w, name).words() for name in NAMES] == [0, 0, 0]
 
 
-def test_vectors_are_counted_by_their_length() -> None:
-    w = World(stack("cbcast"), NAMES)
-    assert ordering(w, "bob").words() == 2 * 3
+def test_without_stability_a_dot_leaves_the_graph_when_it_is_delivered() -> None:
+    w = World(stack("tcb-delivery"), NAMES)
+    w.broadcast("ann")
+    w.broadcast("ann")
+    assert ordering(w, "ann").words() == 0
+    w.do(Receive("ann", "bob", 1))
+    assert ordering(w, "bob").words() == 4 + 4 + 2 + 2
+    w.do(Receive("ann", "bob"))
+    assert ordering(w, "bob").words() == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "vectors", "waiting"), [("cbcast", 2 * 3, 3 + 1), ("vv", 2 * 3, 3 + 1), ("vv-classical", 3 * 3, 2 * 3 + 1)]
+)
+def test_vectors_are_counted_by_their_length(name: str, vectors: int, waiting: int) -> None:
+    w = World(stack(name), NAMES)
+    assert ordering(w, "bob").words() == vectors
     w.broadcast("ann")
     w.broadcast("ann")
     w.do(Receive("ann", "bob", 1))
-    assert ordering(w, "bob").words() == 2 * 3 + (3 + 1)
+    assert ordering(w, "bob").words() == vectors + waiting
     w.do(Receive("ann", "bob"))
-    assert ordering(w, "bob").words() == 2 * 3
+    assert ordering(w, "bob").words() == vectors
+
+
+@pytest.mark.parametrize(
+    ("name", "base", "message"), [("vv-stable", 2 * 3 + 9, 2 + 3), ("vv-classical-stable", 3 * 3 + 9, 2 + 2 * 3)]
+)
+def test_the_matrix_and_the_stable_map_are_counted(name: str, base: int, message: int) -> None:
+    w = World(stack(name), NAMES)
+    w.broadcast("ann")
+    w.broadcast("ann")
+    w.do(Receive("ann", "bob"))
+    assert [ordering(w, each).words() for each in NAMES] == [base + 2 * message, base + message, base]
+    w.settle()
+    assert [ordering(w, each).words() for each in NAMES] == [base] * 3
 
 
 def test_the_control_counts_what_it_has_seen() -> None:
@@ -64,7 +91,18 @@ def test_the_control_counts_what_it_has_seen() -> None:
     assert ordering(w, "bob").words() == 3 + 1
 
 
-@pytest.mark.parametrize(("name", "entries"), [("tcb", 2), ("cbcast", 3), ("unordered", 0)])
+@pytest.mark.parametrize(
+    ("name", "entries"),
+    [
+        ("tcb", 2),
+        ("tcb-delivery", 2),
+        ("cbcast", 3),
+        ("vv", 3),
+        ("vv-stable", 3),
+        ("vv-classical", 6),
+        ("unordered", 0),
+    ],
+)
 def test_the_entries_of_a_message(name: str, entries: int) -> None:
     """bob follows what ann and cat said: two predecessors, in a group of three."""
     w = World(stack(name), NAMES)
@@ -77,7 +115,7 @@ def test_the_entries_of_a_message(name: str, entries: int) -> None:
     assert ordering(w, "bob").entries(message) == entries
 
 
-@pytest.mark.parametrize("name", ["tcb", "cbcast", "unordered"])
+@pytest.mark.parametrize("name", ["tcb", "cbcast", "unordered", "tcb-delivery", "vv", "vv-classical-stable"])
 def test_operations_grow_with_what_arrives_and_are_no_part_of_the_state(name: str) -> None:
     w = World(stack(name), NAMES)
     counts = [ordering(w, "bob").operations]

@@ -1,4 +1,4 @@
-"""The explorer finds every mistake put back into tcb and cbcast, and shows each with a small schedule."""
+"""The explorer finds every mistake put back into tcb, cbcast and their twins, and shows each with a small schedule."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from causalcast.simulation.shrink import shrink
 from tests.protocols.mutants import Mutant, mutated
 from tests.protocols.mutants.plausible import PLAUSIBLE
 from tests.protocols.mutants.printed import PRINTED
+from tests.protocols.mutants.twins import TWINS
 
 NAMES = ("p0", "p1", "p2")
 
@@ -42,6 +43,17 @@ STEPS = {
     ("cbcast", "one-waits-per-dot"): 13,
     ("cbcast", "sent-before-it-is-counted"): 2,
     ("cbcast", "taken-not-counted"): 4,
+    ("vv", "receptions-counted"): 4,
+    ("vv", "delivery-not-counted"): 5,
+    ("vv", "queue-looked-through-once"): 8,
+    ("vv-classical", "tags-of-the-middleware"): 5,
+    ("vv-stable", "own-row-not-looked-at"): 6,
+    ("vv-classical-stable", "rows-of-the-middleware"): 11,
+    ("vv-stable", "phantom-applied-early"): 9,
+    ("vv-stable", "phantom-takes-back"): 17,
+    ("vv-stable", "phantom-forgotten"): 13,
+    ("vv-stable", "stable-in-order-of-slot"): 13,
+    ("tcb-delivery", "vectors-dropped-at-delivery"): 13,
 }
 """Steps of the smallest schedule found for each."""
 
@@ -52,7 +64,7 @@ def case_of(mutant: Mutant) -> Case:
     return Case(made, NAMES[: mutant.nodes], mutant.broadcasts, **settings)
 
 
-@pytest.mark.parametrize("mutant", [*PRINTED, *PLAUSIBLE], ids=lambda mutant: f"{mutant.stack}-{mutant.name}")
+@pytest.mark.parametrize("mutant", [*PRINTED, *PLAUSIBLE, *TWINS], ids=lambda mutant: f"{mutant.stack}-{mutant.name}")
 def test_the_explorer_finds_the_mistake(mutant: Mutant) -> None:
     case = case_of(mutant)
     outcome = explore(case, limit=200_000)
@@ -66,4 +78,4 @@ def test_the_explorer_finds_the_mistake(mutant: Mutant) -> None:
 
 
 def test_every_mistake_is_in_the_table() -> None:
-    assert {(mutant.stack, mutant.name) for mutant in (*PRINTED, *PLAUSIBLE)} == set(STEPS)
+    assert {(mutant.stack, mutant.name) for mutant in (*PRINTED, *PLAUSIBLE, *TWINS)} == set(STEPS)

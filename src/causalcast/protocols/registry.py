@@ -12,6 +12,7 @@ from causalcast.protocols.ordering import CBCAST, TCB, Unordered
 from causalcast.protocols.overlay_stacks import OVERLAY_STACKS
 from causalcast.protocols.stack import Stack
 from causalcast.protocols.topics import topical
+from causalcast.protocols.twin_stacks import TWIN_STACKS
 
 DEFAULT_STACK: Final = "tcb"
 
@@ -68,6 +69,7 @@ _STACKS: Final = (
         process_cost="O(n) counts",
         source="-",
     ),
+    *TWIN_STACKS,
     *HYPERCUBE_STACKS,
     *OVERLAY_STACKS,
 )

@@ -19,7 +19,16 @@ from causalcast.protocols import STACKS
 if TYPE_CHECKING:
     from causalcast.protocols import Stack
 
-ORDERINGS = {"tcb": "TCB", "cbcast": "CBCAST"}
+ORDERINGS = {
+    "tcb": ("tcb", "TCB"),
+    "cbcast": ("cbcast", "CBCAST"),
+    "tcb-delivery": ("tcb_delivery", "TCBDelivery"),
+    "vv": ("vv", "VV"),
+    "vv-stable": ("vv_stable", "StableVV"),
+    "vv-classical": ("vv", "ClassicalVV"),
+    "vv-classical-stable": ("vv_stable", "StableClassicalVV"),
+}
+"""The module of each stack's ordering, and its class."""
 
 
 @dataclass(frozen=True)
@@ -52,5 +61,6 @@ def _module(name: str, base: str, edits: tuple[tuple[str, str], ...]) -> ModuleT
 
 def mutated(mutant: Mutant) -> Stack:
     """The stack with the mistake in it; promises what the real one does."""
-    ordering = getattr(_module(mutant.name, mutant.stack, mutant.edits), ORDERINGS[mutant.stack])
+    base, name = ORDERINGS[mutant.stack]
+    ordering = getattr(_module(mutant.name, base, mutant.edits), name)
     return replace(STACKS[mutant.stack], ordering=ordering, wire_types=ordering.wire_types)

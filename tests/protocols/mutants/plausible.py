@@ -135,7 +135,7 @@ PLAUSIBLE = (
                 "        taken[self._my_slot] += 1\n"
                 "        self._dissemination",
             ),
-            ("or counts[slot] < 1:", "or counts[slot] < 0:"),
+            ("if message.counts[slot] < 1:", "if message.counts[slot] < 0:"),
         ),
         frozenset({"P2", "P4"}),
         broadcasts=1,

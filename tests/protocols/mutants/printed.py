@@ -172,7 +172,7 @@ PRINTED = (
         (
             ("        taken[self._my_slot] += 1\n", ""),
             ("        counts = tuple(taken)\n", "        counts = tuple(taken)\n        taken[self._my_slot] += 1\n"),
-            ("or counts[slot] < 1:", "or counts[slot] < 0:"),
+            ("if message.counts[slot] < 1:", "if message.counts[slot] < 0:"),
         ),
         frozenset({"P2", "P4"}),
         broadcasts=1,

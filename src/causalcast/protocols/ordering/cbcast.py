@@ -114,19 +114,23 @@ class CBCAST:
         return Tag(origin, counts[slot], context, counts, self._roster)
 
     def _check(self, message: VectorMessage) -> int:
-        slot = self._slots.get(message.origin)
+        """The slot of its origin. Raises `ProtocolViolationError` on what no correct member sends."""
+        slot = self._check_vector(message.origin, message.counts)
+        if message.counts[slot] < 1:
+            raise ProtocolViolationError(f"{message.counts} of {message.origin!r} does not count the message itself")
+        return slot
+
+    def _check_vector(self, origin: ProcessId, counts: tuple[int, ...]) -> int:
+        slot = self._slots.get(origin)
         if slot is None:
-            raise ProtocolViolationError(f"{message.origin!r} is not a member of this group")
+            raise ProtocolViolationError(f"{origin!r} is not a member of this group")
         if slot == self._my_slot:
-            raise ProtocolViolationError(
-                f"a message of {message.origin!r} came back to {message.origin!r}: is the name used twice?"
-            )
-        counts = message.counts
-        if len(counts) != len(self._roster) or min(counts) < 0 or counts[slot] < 1:
-            raise ProtocolViolationError(f"{counts} of {message.origin!r} is no vector of this group")
+            raise ProtocolViolationError(f"a message of {origin!r} came back to {origin!r}: is the name used twice?")
+        if len(counts) != len(self._roster) or min(counts) < 0:
+            raise ProtocolViolationError(f"{counts} of {origin!r} is no vector of this group")
         if counts[self._my_slot] > self._taken[self._my_slot]:
             raise ProtocolViolationError(
-                f"{message.origin}:{counts[slot]} depends on {self._me}:{counts[self._my_slot]}, which cannot be"
+                f"{origin}:{counts[slot]} depends on {self._me}:{counts[self._my_slot]}, which cannot be"
             )
         return slot
 
