@@ -70,7 +70,7 @@ def test_a_limit_is_admitted() -> None:
         (["--properties", "P99"], ["'P99'", "P3"]),
         (["--stack", "cbcast", "--properties", "P7"], ["'P7'", "tables"]),
         (["--stack", "cbcast", "--faults", "break"], ["durable links", "'break'"]),
-        (["--stack", "cbcast", "--faults", "restart:2"], ["cannot recover"]),
+        (["--stack", "tcb-plumtree", "--faults", "restart:2"], ["cannot recover"]),
         (["--stack", "cbcast", "--faults", "suspect"], ["are fixed"]),
         (["--stack", "cbcast", "--script", "p2: join p0"], ["are fixed", "join p0"]),
         (["--stack", "cbcast", "--script", "p9: broadcast"], ["no 'p9'"]),

@@ -125,6 +125,7 @@ GOSSIP = GossipStack(
         "session_links": True,
         "topics": False,
         "topic_message": None,
+        "recovers": False,
     }  # type: ignore[arg-type]
 )
 DURABLE_GOSSIP = replace(GOSSIP, name="durable-gossip", session_links=False)

@@ -141,7 +141,6 @@ def test_faults_are_drawn_from_the_seed_and_are_data() -> None:
         (Crash("p9", 0), InvalidModelError, "'p9', which is no process"),
         (Partition((("p0",), ("p0",)), 0, 1), InvalidModelError, "names 'p0' twice"),
         (Cut("p0", "p0", 0, 1), InvalidModelError, "names 'p0' twice"),
-        (Crash("p0", 0, recover_after_ns=1), UnsupportedFaultError, "'tcb'.*persist nothing"),
         (Churn(1, 0, 1), UnsupportedFaultError, "'tcb'.*neither join nor leave"),
         (Suspicion("p0", "p1", 0), UnsupportedFaultError, "'tcb'.*no answer to a failure detector"),
     ],

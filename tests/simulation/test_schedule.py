@@ -159,12 +159,16 @@ def test_the_steps_of_moving_members_read_back_as_they_were_written() -> None:
         (Join("dan", "ann"), "are fixed"),
         (Subscribe("ann", ""), "cannot name a topic"),
         (Break("ann", "bob"), "keeps no session link"),
-        (Restart("ann"), "cannot recover"),
     ],
 )
 def test_a_step_that_the_stack_does_not_know_is_named(step: Step, reason: str) -> None:
     with pytest.raises(ImpossibleStepError, match=reason):
         replay(Schedule("cbcast", ("ann", "bob"), (step,), joiners=("dan",)))
+
+
+def test_a_restart_of_what_cannot_recover_is_named() -> None:
+    with pytest.raises(ImpossibleStepError, match="cannot recover"):
+        replay(Schedule("tcb-plumtree", ("ann", "bob"), (Restart("ann"),)))
 
 
 def test_a_name_cannot_be_member_and_joiner() -> None:

@@ -57,3 +57,7 @@ class UnsupportedByStackError(CausalcastError, RuntimeError):
 
 class TopicError(CausalcastError, ValueError):
     """A topic that cannot be: its name, or one too many."""
+
+
+class SnapshotError(CausalcastError, ValueError):
+    """Bytes that no process of the stack wrote down; nothing can be recovered from them."""

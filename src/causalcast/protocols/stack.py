@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
-from causalcast.model import ProtocolViolationError, UnsupportedByStackError
+from causalcast.model import ProtocolViolationError, SnapshotError, UnsupportedByStackError
 from causalcast.protocols.layers import BaseProcess
 from causalcast.protocols.topics import TOPIC_TIMER, Topics, topic_of
 
@@ -82,12 +82,15 @@ class Stack:
     def recover(self, port: Port, roster: Roster, snapshot: bytes) -> Process:
         """The process of which `snapshot` was taken, as it was then; no `start` follows.
 
-        Raises `UnsupportedByStackError` where nothing is written down.
+        Raises `UnsupportedByStackError` where nothing is written down, `SnapshotError` for other bytes.
         """
         if not self.recovers:
             raise UnsupportedByStackError(f"processes of {self.name!r} write nothing down: they cannot recover")
         process = self.process(port, roster)
-        process.restore(snapshot)
+        try:
+            process.restore(snapshot)
+        except msgspec.DecodeError as error:
+            raise SnapshotError(f"this is no snapshot of a process of {self.name!r}: {error}") from None
         return process
 
     def decoder(self) -> msgspec.msgpack.Decoder[WireMessage]:
@@ -96,6 +99,13 @@ class Stack:
         for other in self.wire_types[1:]:
             union = union | other  # type: ignore[assignment]
         return msgspec.msgpack.Decoder(union)
+
+
+class ProcessState(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a process writes down: the state of its ordering, and the whole state of each topic."""
+
+    ordering: bytes
+    topics: dict[str, bytes]
 
 
 class StackProcess(BaseProcess):
@@ -193,8 +203,17 @@ class StackProcess(BaseProcess):
     def snapshot(self) -> bytes:
         if not hasattr(self.ordering, "snapshot"):
             return super().snapshot()
-        return cast("Recoverable", self.ordering).snapshot()
+        topics = {} if self._topics is None else self._topics.snapshots()
+        return _encode(ProcessState(cast("Recoverable", self.ordering).snapshot(), topics))
 
     def restore(self, snapshot: bytes) -> None:
         """Take up from `snapshot`, instead of `start`."""
-        cast("Recoverable", self.ordering).restore(snapshot)
+        state = _decode_state(snapshot)
+        cast("Recoverable", self.ordering).restore(state.ordering)
+        if state.topics:
+            assert self._topics is not None
+            self._topics.restore(state.topics)
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode_state: Final = msgspec.msgpack.Decoder(ProcessState).decode

@@ -15,11 +15,11 @@ from causalcast.model import Delivered, Message, ProtocolViolationError, Stable,
 from causalcast.protocols.port import WireMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from causalcast.model import Event, ProcessId, Roster, Tag
-    from causalcast.protocols.port import Port, Process, Random, Timer
-    from causalcast.protocols.stack import Stack
+    from causalcast.protocols.port import Port, Random, Timer
+    from causalcast.protocols.stack import Stack, StackProcess
 
 TOPICS: Final = 65_536
 """At most so many topics at a process."""
@@ -118,12 +118,12 @@ class Topics:
         self._port = port
         self._stack = stack
         self._roster = roster
-        self._processes: dict[str, Process] = {}
+        self._processes: dict[str, StackProcess] = {}
 
     def __bool__(self) -> bool:
         return bool(self._processes)
 
-    def of(self, topic: str) -> Process:
+    def of(self, topic: str) -> StackProcess:
         """The process of `topic`, which begins now if it is new. Raises `TopicError`."""
         process = self._processes.get(topic)
         if process is None:
@@ -131,10 +131,13 @@ class Topics:
                 raise TopicError(f"{topic!r} cannot name a topic: use 1 to {MAX_TOPIC_BYTES} bytes of UTF-8")
             if len(self._processes) >= TOPICS:
                 raise TopicError(f"{topic!r} would be topic number {TOPICS + 1:,}: a process has at most {TOPICS:,}")
-            port = TopicPort(self._port, topic, self.message)
-            process = self._processes[topic] = self._stack.of_topic(port, self._roster.of_topic(topic))
+            process = self._processes[topic] = self._process(topic)
             process.start()
         return process
+
+    def _process(self, topic: str) -> StackProcess:
+        port = TopicPort(self._port, topic, self.message)
+        return self._stack.of_topic(port, self._roster.of_topic(topic))
 
     def subscribe(self, topic: str) -> None:
         """Everyone is subscribed: the subscription is complete at once."""
@@ -170,3 +173,13 @@ class Topics:
             for name, size in process.tables().items():
                 sizes[name] = sizes.get(name, 0) + size
         return sizes
+
+    def snapshots(self) -> dict[str, bytes]:
+        """By topic, what its process must not forget."""
+        return {topic: process.snapshot() for topic, process in self._processes.items()}
+
+    def restore(self, snapshots: Mapping[str, bytes]) -> None:
+        """Take up from there."""
+        for topic, snapshot in snapshots.items():
+            process = self._processes[topic] = self._process(topic)
+            process.restore(snapshot)

@@ -10,7 +10,9 @@ delivered, instead of scanning the queue at every delivery; it moves at most onc
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import msgspec
 
 from causalcast.model import Delivered, Message, ProtocolViolationError, Tag
 from causalcast.protocols.ordering.meter import Meter
@@ -28,6 +30,15 @@ class VectorMessage(BroadcastMessage, frozen=True, array_like=True, gc=False, ta
 
     counts: tuple[int, ...]
     payload: bytes
+
+
+class CBCASTState(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """All that a process must not forget."""
+
+    taken: list[int]
+    delivered: list[int]
+    waiting: list[tuple[int, int, list[VectorMessage]]]
+    """Slot and count of a dot that is missing, and the messages filed under it."""
 
 
 class CBCAST:
@@ -156,3 +167,23 @@ class CBCAST:
     def operations(self) -> int:
         """A vector's length for each time that a message is held against what is delivered."""
         return self._meter.count
+
+    def snapshot(self) -> bytes:
+        """See `Recoverable`."""
+        waiting = [(slot, count, messages) for (slot, count), messages in self._waiting.items()]
+        return _encode(CBCASTState(self._taken, self._delivered, waiting))
+
+    def restore(self, snapshot: bytes) -> None:
+        """See `Recoverable`."""
+        state = _decode_state(snapshot)
+        self._taken = state.taken
+        self._delivered = state.delivered
+        for slot, count, messages in state.waiting:
+            self._waiting[slot, count] = messages
+            for message in messages:
+                origin = self._slots[message.origin]
+                self._here[origin].add(message.counts[origin])
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode_state: Final = msgspec.msgpack.Decoder(CBCASTState).decode

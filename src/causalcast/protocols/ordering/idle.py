@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 if TYPE_CHECKING:
     from causalcast.protocols.port import Port, Timer
 
 PHANTOM_DELAY_NS: Final = 50_000_000
 """How long a member stays silent about what it has taken: also the shortest time between two of its phantoms."""
+
+
+class IdleState(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What must not be forgotten."""
+
+    news: bool
+    """Something was taken that was not spoken of."""
+    timer_set: bool
 
 
 class Idle:
@@ -39,3 +49,15 @@ class Idle:
             return False
         self._timer_set = False
         return self._news
+
+    @property
+    def state(self) -> IdleState:
+        """To be written down."""
+        return IdleState(self._news, self._timer_set)
+
+    def restore(self, state: IdleState) -> None:
+        """Take up from `state`; a timer that was set runs from the beginning."""
+        self._news = state.news
+        self._timer_set = state.timer_set
+        if state.timer_set:
+            self._port.set_timer(PHANTOM_DELAY_NS, self._timer)

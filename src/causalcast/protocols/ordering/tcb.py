@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import msgspec
 
 from causalcast.model import Delivered, Message, ProtocolViolationError, RawDot, Stable, Tag
-from causalcast.protocols.ordering.idle import Idle
+from causalcast.protocols.ordering.idle import Idle, IdleState
 from causalcast.protocols.ordering.lanes import Lanes, Minima
 from causalcast.protocols.ordering.meter import Meter
 from causalcast.protocols.port import BroadcastMessage
@@ -96,6 +96,37 @@ class Node(msgspec.Struct, eq=False, gc=False):
     """While it waits: its predecessors that were not."""
     succ: list[Node] | None = None
     """Until it is delivered: who waits for it."""
+
+
+class NodeState(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A node as it is written down. What it waits for follows from who waits for whom."""
+
+    slot: int
+    counter: int
+    stage: int
+    index: int
+    context: tuple[RawDot, ...]
+    """Of its tag."""
+    counts: tuple[int, ...]
+    """Of its tag; none before it is delivered."""
+    message: TaggedMessage | None
+    succ: tuple[RawDot, ...] | None
+
+
+class TCBState(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """All that a process must not forget."""
+
+    context: tuple[RawDot, ...]
+    taken: list[int]
+    idle: IdleState
+    phantoms_sent: int
+    nodes: list[NodeState]
+    delivered: list[int]
+    deliveries: int
+    stable: tuple[int, ...]
+    heard: list[tuple[int, ...]]
+    width: int
+    phantoms: list[Phantom]
 
 
 class TCB:
@@ -448,6 +479,74 @@ class TCB:
             lines.append(f"{names[node.slot]}:{node.counter} {STAGE_NAMES[node.stage]} {text}")
         return lines
 
+    # ------------------------------------------------------------------ recovery
+
+    def snapshot(self) -> bytes:
+        """See `Recoverable`."""
+        return _encode(
+            TCBState(
+                tuple(self._context.items()),
+                self._taken,
+                self._idle.state,
+                self._phantoms_sent,
+                [self._node_state(node) for node in self._graph.values()],
+                self._delivered,
+                self._deliveries,
+                self._stable,
+                self._heard,
+                self._lanes.width,
+                list(self._phantoms.values()),
+            )
+        )
+
+    def _node_state(self, node: Node) -> NodeState:
+        tag, names = node.tag, self._roster.names
+        succ = None if node.succ is None else tuple((names[after.slot], after.counter) for after in node.succ)
+        context, counts = ((), ()) if tag is None else (tag.context, tag.counts)
+        return NodeState(node.slot, node.counter, node.stage, node.index, context, counts, node.message, succ)
+
+    def restore(self, snapshot: bytes) -> None:
+        """See `Recoverable`."""
+        state = _decode_state(snapshot)
+        self._context = dict(state.context)
+        self._taken = state.taken
+        self._idle.restore(state.idle)
+        self._phantoms_sent = state.phantoms_sent
+        self._delivered = state.delivered
+        self._deliveries = state.deliveries
+        self._stable = state.stable
+        self._heard = state.heard
+        self._lanes = Lanes(len(self._roster), state.width)
+        self._phantoms = {self._slots[phantom.origin]: phantom for phantom in state.phantoms}
+        self._all_have = self._minima()
+        for each in state.nodes:
+            self._restore_node(each)
+        self._restore_waits(state.nodes)
+
+    def _restore_node(self, state: NodeState) -> None:
+        name = self._roster.names[state.slot]
+        node = Node(state.slot, state.counter, state.stage, index=state.index, message=state.message)
+        if state.counts:
+            node.tag = Tag(name, state.counter, state.context, state.counts, self._roster)
+            node.past = self._lanes.pack(state.counts)
+        elif state.message is not None:
+            self._pending[state.slot] += 1
+        self._graph[name, state.counter] = node
+
+    def _restore_waits(self, states: Iterable[NodeState]) -> None:
+        graph = self._graph
+        for node, state in zip(graph.values(), states, strict=True):
+            if state.succ is not None:
+                node.succ = [graph[dot] for dot in state.succ]
+                for after in node.succ:
+                    after.bits |= 1 << node.slot
+            if node.message is not None:
+                befores = [(dot, graph[dot].past) for dot in node.message.context if dot in graph]
+                node.pasts = [past for _, past in befores if past]
+                node.missing = [dot for dot, past in befores if not past]
+
 
 _get_past: Final = attrgetter("past")
 _get_index: Final = attrgetter("index")
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode_state: Final = msgspec.msgpack.Decoder(TCBState).decode

@@ -7,7 +7,9 @@ counters above the first gap.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import msgspec
 
 from causalcast.model import Message, ProtocolViolationError, Tag
 from causalcast.protocols.ordering.meter import Meter
@@ -25,6 +27,14 @@ class PlainMessage(BroadcastMessage, frozen=True, array_like=True, gc=False, tag
 
     counter: int
     payload: bytes
+
+
+class UnorderedState(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """All that a process must not forget."""
+
+    sent: int
+    contiguous: list[int]
+    beyond: list[list[int]]
 
 
 class Unordered:
@@ -104,3 +114,18 @@ class Unordered:
     def operations(self) -> int:
         """One per message received."""
         return self._meter.count
+
+    def snapshot(self) -> bytes:
+        """See `Recoverable`."""
+        return _encode(UnorderedState(self._sent, self._contiguous, list(map(sorted, self._beyond))))
+
+    def restore(self, snapshot: bytes) -> None:
+        """See `Recoverable`."""
+        state = _decode_state(snapshot)
+        self._sent = state.sent
+        self._contiguous = state.contiguous
+        self._beyond = list(map(set, state.beyond))
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode_state: Final = msgspec.msgpack.Decoder(UnorderedState).decode
