@@ -281,12 +281,16 @@ def collect_bad_rows(session: SparkSession, inputs: Inputs, frame: DataFrame) ->
     )
 
 
-def _json_rows(session: SparkSession, files: Sequence[str]) -> list[Quarantined]:
-    text = session.read.text(list(files)).select("value", F.col("_metadata.file_path").alias("file"))
+def parse_lines(text: DataFrame) -> DataFrame:
+    """Return the rows of lines (`value`, of a `file`) in the shape of `read`, with the lines."""
     parsed = text.where(F.length(F.trim("value")) > 0).select(
         "value", "file", F.from_json("value", _SCHEMA, _JSON_OPTIONS).alias("row")
     )
-    rows = parsed.select("value", "file", "row.*").withColumn("reason", reason())
+    return parsed.select("value", "file", "row.*").withColumn("reason", reason())
+
+
+def _json_rows(session: SparkSession, files: Sequence[str]) -> list[Quarantined]:
+    rows = parse_lines(session.read.text(list(files)).select("value", F.col("_metadata.file_path").alias("file")))
     bad = rows.where(F.col("reason").isNotNull()).select("file", "reason", "value").limit(MAX_QUARANTINED).collect()
     reasons = {(_uri_path(row["file"]), row["value"]): row["reason"] for row in bad}
     found: list[Quarantined] = []

@@ -64,6 +64,30 @@ def merge(parts: Sequence[LogColumns]) -> LogColumns:
     return LogColumns(names=list(names), peers=peers, **columns)
 
 
+def select(rows: LogColumns, keep: NDArray[np.bool_], dots: NDArray[np.bool_]) -> LogColumns:
+    """Return the rows in `keep`, and of their tags the parts in `dots`."""
+    place = np.cumsum(keep) - 1
+    starts = np.concatenate(([0], rows.context_ends[:-1])).astype(np.int64)[: rows.context_ends.size]
+    tag_of = np.repeat(np.arange(rows.context_rows.size), rows.context_ends - starts)
+    tags = keep[rows.context_rows]
+    dots = dots & tags[tag_of]
+    sizes = np.bincount(tag_of[dots], minlength=rows.context_rows.size)[tags]
+    columns = {
+        f.name: getattr(rows, f.name)[keep]
+        for f in fields(LogColumns)
+        if f.name not in ("names", "peers") and not f.name.startswith("context")
+    }
+    return LogColumns(
+        names=rows.names,
+        peers={int(place[row]): peer for row, peer in rows.peers.items() if keep[row]},
+        context_rows=place[rows.context_rows[tags]],
+        context_ends=np.cumsum(sizes),
+        context_origin=rows.context_origin[dots],
+        context_counter=rows.context_counter[dots],
+        **columns,
+    )
+
+
 def _shrink(values: NDArray[np.int64]) -> tuple[int, int] | NDArray[np.int64]:
     if values.size == 0:
         return 0, 0

@@ -16,21 +16,24 @@ from causalcast.audit.view import View
 from causalcast.audit.violations import Replay
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from causalcast.audit.clocks import Clock
     from causalcast.audit.logs import LogBody, Mark
 
 
-def replay(body: LogBody, marks: Sequence[Mark], clock: Clock) -> Replay:
-    """Judge one process in every topic of the clock."""
+def replay(body: LogBody, marks: Sequence[Mark], clock: Clock, inspect: Callable[[View], None] | None = None) -> Replay:
+    """Judge one process in every topic of the clock; `inspect` is shown each topic when it is judged."""
     result = Replay(body.process)
     attendance = Attendance(body.process, marks, clock.subscriptions)
     result.excused = clock.messages
     for name in sorted(body.topics.keys() | (set(attendance.topics(clock.topics)) & clock.topics.keys())):
         topic = clock.topics[name]
         result.excused -= topic.messages
-        _replay_topic(View(body, attendance, clock, topic, body.topics.get(name), result))
+        view = View(body, attendance, clock, topic, body.topics.get(name), result)
+        _replay_topic(view)
+        if inspect is not None:
+            inspect(view)
     if body.links is not None:
         result.timeline.add_links(clock.grid, body.links)
     return result

@@ -19,6 +19,7 @@ from causalcast.cli.lab import lab
 from causalcast.cli.node import node
 from causalcast.cli.simulate import simulate
 from causalcast.cli.stacks import stacks
+from causalcast.cli.watch import watch
 from causalcast.model import CausalcastError
 
 EXIT_UNUSABLE: Final = 2
@@ -45,6 +46,7 @@ app.command()(audit)
 app.command("import")(import_)
 app.command()(history)
 app.add_typer(lab, name="lab")
+app.command()(watch)
 app.command()(stacks)
 
 

@@ -1,0 +1,157 @@
+"""Watching the traces of running members: `causalcast watch`.
+
+Structured Streaming reads and checks new lines (`tail`, `ingest`), and hands each step to the window on the driver.
+The window is written to the state folder before a step counts as done, with the step's number, and the step's findings
+before that: a step that is repeated after a crash finds its own number and changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from causalcast.audit.errors import InputUnusable
+from causalcast.audit.session import spark_session
+from causalcast.audit.window import Window
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame
+
+    from causalcast.audit.result import Finding
+
+STATE: Final = ".causalcast-watch"
+"""The folder in the trace's folder where the state is kept, unless another is named."""
+TRIGGER: Final = "1 second"
+
+
+@dataclass(slots=True)
+class Progress:
+    """What a watcher shows after each step."""
+
+    step: int = -1
+    events: int = 0
+    bad: int = 0
+    window: Window = field(default_factory=Window)
+    fresh: list[Finding] = field(default_factory=list)
+    seconds: float = 0.0
+    """How long the step took: findings are about this late."""
+
+    @property
+    def needs_batch(self) -> list[str]:
+        """Why the window's verdict is not the last word; empty in ordinary runs."""
+        bad = [f"{self.bad} rows could not be used"] if self.bad else []
+        return [*bad, *self.window.open_questions]
+
+
+class Watcher:
+    """Follows one folder; `run` ends when `stop` says so."""
+
+    def __init__(self, folder: Path, state: Path | None = None, crashed: Sequence[str] = ()) -> None:
+        if not folder.is_dir():
+            raise InputUnusable(f"{folder}: no such folder; watch needs the folder that the members write to")
+        self.folder = folder
+        self.state = state or folder / STATE
+        self.progress = Progress(window=Window(crashed=frozenset(crashed)))
+        self._load()
+
+    def run(self, show: Callable[[Progress], None], stop: Callable[[float], bool]) -> Progress:
+        """Follow the traces and call `show` after each step.
+
+        `stop` is asked several times a second, with the seconds for which no line came; once it says so, what was
+        found is returned.
+        """
+        from causalcast.audit.tail import TraceTail  # noqa: PLC0415 - needs PySpark
+
+        with spark_session(None) as session:
+            session.conf.set("spark.sql.shuffle.partitions", "1")
+            session.dataSource.register(TraceTail)
+            lines = session.readStream.format(TraceTail.name()).option("path", str(self.folder.resolve())).load()
+
+            def step(frame: DataFrame, number: int) -> None:
+                self._step(frame, number)
+                show(self.progress)
+
+            query = (
+                lines.writeStream.foreachBatch(step)
+                .option("checkpointLocation", str((self.state / "checkpoint").resolve()))
+                .trigger(processingTime=TRIGGER)
+                .start()
+            )
+            try:
+                busy = time.monotonic()
+                while query.isActive and not stop(time.monotonic() - busy):
+                    if query.lastProgress is None or query.status["isDataAvailable"]:
+                        busy = time.monotonic()
+                    time.sleep(0.2)
+                error = query.exception()
+                if error is not None:
+                    raise InputUnusable(f"{self.folder}: cannot be followed: {str(error).splitlines()[0]}")
+            finally:
+                query.stop()
+        return self.progress
+
+    def findings(self) -> list[dict[str, Any]]:
+        """Return all findings that were written, in their order."""
+        files = sorted(self.state.glob("findings-*.jsonl"))
+        return [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
+
+    def _step(self, frame: DataFrame, number: int) -> None:
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415 - see run
+
+        from causalcast.audit import ingest, stages  # noqa: PLC0415
+
+        if number <= self.progress.step:
+            return
+        began = time.monotonic()
+        rows = ingest.parse_lines(frame).persist()
+        try:
+            bad = rows.where(F.col("reason").isNotNull()).count()
+            table = ingest.usable(rows).toArrow()
+        finally:
+            rows.unpersist()
+        window = self.progress.window
+        fresh = window.advance(stages.split(table) if table.num_rows else ())
+        self.progress = Progress(
+            step=number,
+            events=self.progress.events + table.num_rows,
+            bad=self.progress.bad + bad,
+            window=window,
+            fresh=fresh,
+            seconds=time.monotonic() - began,
+        )
+        self._save()
+
+    def _load(self) -> None:
+        file = self.state / "window.pickle"
+        if file.is_file():
+            crashed = self.progress.window.crashed
+            self.progress = pickle.loads(file.read_bytes())
+            self.progress.window.crashed |= crashed
+
+    def _save(self) -> None:
+        self.state.mkdir(parents=True, exist_ok=True)
+        found = [
+            {name: getattr(finding, name) for name in ("property", "kind", "process", "message", "cause", "detail")}
+            for finding in self.progress.fresh
+        ]
+        if found:
+            text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in found)
+            _write(self.state / f"findings-{self.progress.step:09d}.jsonl", text.encode())
+        _write(self.state / "window.pickle", pickle.dumps(self.progress, protocol=5))
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all."""
+    part = path.with_name(f".{path.name}.tmp")
+    with part.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
