@@ -27,12 +27,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from benchmarks.published_checks import algorithm_14, algorithm_16
 from benchmarks.report import Case, write
 
 if TYPE_CHECKING:
     from causalcast.audit.logs import LogBody, LogIndex
 
 TARGET: Final = 3.0
+PUBLISHED: Final = ((10, 1_000), (10, 10_000), (50, 10_000), (10, 30_000), (100, 30_000))
 _SUBREAPER: Final = 36
 
 
@@ -196,11 +198,14 @@ def main() -> None:
         print(json.dumps(run(arguments.folder)))
         return
     _adopt_orphans()
+    write("audit_published", [_published(processes, events) for processes, events in PUBLISHED])
     cases = [
         _case(processes, events)
         for events in ((1_000_000,) if arguments.quick else (1_000_000, 10_000_000))
         for processes in (10, 50)
     ]
+    if not arguments.quick:
+        cases.append(_large())
     write("audit", cases)
     print(f"target: ratio_to_numpy at most {TARGET} at 10 million events")
 
@@ -217,13 +222,55 @@ def _case(processes: int, events: int) -> Case:
         f"{rows // 1_000_000} M events, {processes} processes",
         {
             "numpy_cpu_seconds": alone["cpu_seconds"],
+            "numpy_cpu_seconds_per_million": alone["cpu_seconds"] / rows * 1e6,
             "spark_cpu_seconds": spark["cpu_seconds"],
+            "spark_cpu_seconds_per_million": spark["cpu_seconds"] / rows * 1e6,
             "ratio_to_numpy": spark["cpu_seconds"] / alone["cpu_seconds"],
             "spark_wall_seconds": spark["wall_seconds"],
             "numpy_peak_mib": alone["peak_mib"],
             "spark_peak_mib": spark["peak_mib"],
         },
     )
+
+
+def _large() -> Case:
+    """100 million events, on Spark only: the NumPy process holds them all at once."""
+    with tempfile.TemporaryDirectory(prefix="causalcast-bench-") as name:
+        rows = write_trace(Path(name), 64, 100_000_000)
+        spark = measure("spark", Path(name))
+    if spark["verdict"] != "pass" or spark["events"] != rows:
+        raise SystemExit(f"a correct run does not pass: {spark}")
+    return Case(
+        "100 M events, 64 processes",
+        {
+            "spark_cpu_seconds": spark["cpu_seconds"],
+            "spark_cpu_seconds_per_million": spark["cpu_seconds"] / rows * 1e6,
+            "spark_wall_seconds": spark["wall_seconds"],
+            "spark_peak_mib": spark["peak_mib"],
+        },
+    )
+
+
+def _published(processes: int, events: int) -> Case:
+    """The published checkers and the kernels on a small run, each in this process; seconds of CPU."""
+    with tempfile.TemporaryDirectory(prefix="causalcast-bench-") as name:
+        folder = Path(name)
+        write_trace(folder, processes, events)
+        logs = []
+        for file in sorted(folder.glob("*.parquet")):
+            table = pq.read_table(file, columns=["origin", "counter"])
+            origins = [int(origin[1:]) for origin in table.column("origin").to_pylist()]
+            logs.append(list(zip(origins, table.column("counter").to_pylist(), strict=True)))
+        figures = {}
+        for label, check in (("algorithm_16", algorithm_16), ("algorithm_14", algorithm_14)):
+            began = time.process_time()
+            if not check(logs):
+                raise SystemExit(f"{label} fails a correct run")
+            figures[f"{label}_cpu_seconds"] = time.process_time() - began
+        began = time.process_time()
+        numpy_audit(folder)
+        figures["kernels_cpu_seconds"] = time.process_time() - began
+    return Case(f"{events:,} events, {processes} processes", figures)
 
 
 if __name__ == "__main__":
