@@ -105,9 +105,7 @@ class _Judge:
             self._demands(past)
             if self.rested == 0 and not self.history.snapshots:
                 self.judged = []
-                self.unjudged.append(
-                    Unjudged("no-reads", 1, "no read returned what one known operation wrote")
-                )
+                self.unjudged.append(Unjudged("no-reads", 1, "no read returned what one known operation wrote"))
         if self.history.snapshots:
             self.judged.append(LONG_FORK)
             forks = long_forks(self.resolved)
