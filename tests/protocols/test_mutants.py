@@ -31,7 +31,7 @@ STEPS = {
     ("tcb", "stable-queued-before-the-delivery"): 3,
     ("tcb", "does-not-wait"): 6,
     ("tcb", "taken-not-counted"): 4,
-    ("tcb", "news-only-with-a-new-timer"): 16,
+    ("tcb", "own-message-speaks-of-the-next"): 4,
     ("cbcast", "counters-from-0"): 2,
     ("cbcast", "waits-for-itself"): 2,
     ("cbcast", "vector-from-the-queue"): 4,

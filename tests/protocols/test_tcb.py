@@ -204,9 +204,15 @@ def test_a_member_that_spoke_sends_no_phantom() -> None:
     w.broadcast("ann")
     w.do(Receive("ann", "bob"))
     w.do(Take("bob"))
+    assert list(w.ports["bob"].timers) == [PHANTOM_TIMER]
     w.broadcast("bob")
+    assert not w.ports["bob"].timers
+    w.broadcast("cat")
+    w.do(Receive("cat", "bob"))
+    w.do(Take("bob"))
     w.do(Fire("bob", PHANTOM_TIMER))
-    assert len(w.in_flight["bob", "cat"]) == 1
+    assert [type(message) for message in w.in_flight["bob", "cat"]] == [TaggedMessage, Phantom]
+    assert not w.ports["bob"].timers
 
 
 def test_a_group_of_one_is_stable_at_once() -> None:

@@ -76,9 +76,9 @@ PLAUSIBLE = (
         frozenset({"P4"}),
     ),
     Mutant(
-        "news-only-with-a-new-timer",
+        "own-message-speaks-of-the-next",
         "tcb",
-        (("            self._idle.took()\n", "            self._idle._timer_set or self._idle.took()\n"),),
+        (("            self._idle.took()\n", "            len(self._context) == 1 or self._idle.took()\n"),),
         frozenset({"P6"}),
         broadcasts=3,
         nodes=2,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 if TYPE_CHECKING:
     from causalcast.protocols.port import Port, Timer
 
@@ -13,51 +11,42 @@ PHANTOM_DELAY_NS: Final = 50_000_000
 """How long a member stays silent about what it has taken: also the shortest time between two of its phantoms."""
 
 
-class IdleState(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What must not be forgotten."""
-
-    news: bool
-    """Something was taken that was not spoken of."""
-    timer_set: bool
-
-
 class Idle:
-    """Asks for a phantom `PHANTOM_DELAY_NS` after something was taken, if no broadcast has spoken of it meanwhile."""
+    """Asks for a phantom once something has been taken for `PHANTOM_DELAY_NS` and no broadcast has spoken of it."""
 
-    __slots__ = ("_news", "_port", "_timer", "_timer_set")
+    __slots__ = ("_news", "_port", "_timer")
 
     def __init__(self, port: Port, timer: str) -> None:
         self._port = port
         self._timer = timer
-        self._timer_set = False
         self._news = False
+        """Something was taken that was not spoken of: the timer is set."""
 
     def took(self) -> None:
         """The application has taken a message."""
-        self._news = True
-        if not self._timer_set:
-            self._timer_set = True
+        if not self._news:
+            self._news = True
             self._port.set_timer(PHANTOM_DELAY_NS, self._timer)
 
     def spoke(self) -> None:
-        """A message or phantom says all that was taken."""
-        self._news = False
+        """A broadcast says all that was taken."""
+        if self._news:
+            self._news = False
+            self._port.cancel_timer(self._timer)
 
     def must_speak(self, timer: Timer) -> bool:
-        """A timer is due: whether a phantom must be sent now."""
+        """A timer is due: whether a phantom must be sent now, which says all that was taken."""
         if timer != self._timer:
             return False
-        self._timer_set = False
-        return self._news
+        news, self._news = self._news, False
+        return news
 
     @property
-    def state(self) -> IdleState:
+    def state(self) -> bool:
         """To be written down."""
-        return IdleState(self._news, self._timer_set)
+        return self._news
 
-    def restore(self, state: IdleState) -> None:
+    def restore(self, state: bool) -> None:
         """Take up from `state`; a timer that was set runs from the beginning."""
-        self._news = state.news
-        self._timer_set = state.timer_set
-        if state.timer_set:
-            self._port.set_timer(PHANTOM_DELAY_NS, self._timer)
+        if state:
+            self.took()

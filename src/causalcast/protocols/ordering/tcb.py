@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import msgspec
 
 from causalcast.model import Delivered, Message, ProtocolViolationError, RawDot, Stable, Tag
-from causalcast.protocols.ordering.idle import Idle, IdleState
+from causalcast.protocols.ordering.idle import Idle
 from causalcast.protocols.ordering.lanes import Lanes, Minima
 from causalcast.protocols.ordering.meter import Meter
 from causalcast.protocols.port import BroadcastMessage
@@ -118,7 +118,7 @@ class TCBState(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     context: tuple[RawDot, ...]
     taken: list[int]
-    idle: IdleState
+    idle: bool
     phantoms_sent: int
     nodes: list[NodeState]
     delivered: list[int]
@@ -207,7 +207,6 @@ class TCB:
     def timer(self, timer: Timer) -> None:
         """Speak of what was taken, if no broadcast has done so meanwhile (algorithm 10, stabPhantom)."""
         if self._idle.must_speak(timer):
-            self._idle.spoke()
             self._phantoms_sent += 1
             counter = self._taken[self._my_slot] + 1
             context = tuple(self._context.items())

@@ -79,7 +79,6 @@ class StableVV(VV):
     def timer(self, timer: Timer) -> None:
         """Speak of what was taken, if no broadcast has done so meanwhile."""
         if self._idle.must_speak(timer):
-            self._idle.spoke()
             self._dissemination.broadcast(VectorPhantom(self._me, tuple(self._taken)))
 
     def receive(self, message: BroadcastMessage) -> None:
