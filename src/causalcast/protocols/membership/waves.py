@@ -104,9 +104,14 @@ class Waves:
         """Bring a message to the first `height` clusters; `parent` sent it. `found` and `waiting` go up with acks."""
         wave = self.active.get(key)
         if wave is None:
-            wave = self.active[key] = Wave(key, message)
+            wave = Wave(key, message)
             wave.found = found
             wave.waiting = waiting
+            if not height and parent is not None:
+                self._crew.served(wave, [parent])
+                self._crew.ended(wave)
+                return
+            self.active[key] = wave
         if parent is not None and parent not in wave.parents:
             wave.parents.append(parent)
         if height > wave.height:

@@ -89,7 +89,7 @@ def slot_of(origin: str, roster: Roster) -> int:
 
 def check_topic(topic: str) -> None:
     """Raises `ProtocolViolationError` for a name that no topic can have."""
-    if len(topic) > MAX_TOPIC_BYTES or len(topic.encode(errors="surrogatepass")) > MAX_TOPIC_BYTES:
+    if 4 * len(topic) > MAX_TOPIC_BYTES and len(topic.encode(errors="surrogatepass")) > MAX_TOPIC_BYTES:
         raise ProtocolViolationError(f"{topic[:50]!r}... cannot name a topic: it has more than {MAX_TOPIC_BYTES} bytes")
 
 
@@ -111,13 +111,15 @@ def check_publication(publication: Publication, roster: Roster) -> int:
     slot = slot_of(publication.origin, roster)
     check_topic(publication.topic)
     past = publication.past
-    check_number(publication.counter, *past[1::2])
-    check_slots(past[::2], roster)
-    if publication.counter < 1 or len(past) % 2 or (past and min(past[1::2]) < 1):
+    named, counters = past[::2], past[1::2]
+    if (
+        not 0 < publication.counter < NUMBER_LIMIT
+        or len(named) != len(counters)
+        or (past and not (0 < min(counters) <= max(counters) < NUMBER_LIMIT))
+        or (past and not (0 <= min(named) <= max(named) < len(roster)))
+        or (slot in named and counters[named.index(slot)] >= publication.counter)
+    ):
         raise ProtocolViolationError(f"{past} is no barrier of {publication.origin}:{publication.counter}")
-    for place in range(0, len(past), 2):
-        if past[place] == slot and past[place + 1] >= publication.counter:
-            raise ProtocolViolationError(f"{publication.origin}:{publication.counter} follows itself")
     return slot
 
 
@@ -125,15 +127,17 @@ def check_ack(ack: Ack, roster: Roster) -> int:
     """The slot of the wave's source; raises `ProtocolViolationError` for what nobody acknowledges."""
     check_number(ack.number)
     check_topic(ack.topic)
-    check_slots(ack.missing, roster)
-    for publication in ack.waiting:
-        check_publication(publication, roster)
-        if publication.topic != ack.topic:
-            raise ProtocolViolationError(f"{publication} is not of the topic {ack.topic!r}")
     places = {SUB: 3, ASK: 2}.get(ack.kind)
     if ack.kind not in KINDS or (ack.found and (places is None or len(ack.found) % places)):
         raise ProtocolViolationError(f"{ack} acknowledges nothing")
     if places:
         check_slots(ack.found[::places], roster)
         check_number(*ack.found)
+        check_slots(ack.missing, roster)
+        for publication in ack.waiting:
+            check_publication(publication, roster)
+            if publication.topic != ack.topic:
+                raise ProtocolViolationError(f"{publication} is not of the topic {ack.topic!r}")
+    elif ack.missing or ack.waiting:
+        check_slots(ack.missing, roster)
     return slot_of(ack.origin, roster)

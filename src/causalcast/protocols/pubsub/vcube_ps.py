@@ -302,7 +302,7 @@ class VCubePS(Dissemination):
     def _tag(self, publication: Publication) -> Tag:
         roster = self._membership.roster
         names, past = roster.names, publication.past
-        context = tuple((names[past[place]], past[place + 1]) for place in range(0, len(past), 2))
+        context = tuple(zip(map(names.__getitem__, past[::2]), past[1::2], strict=True))
         return Tag(publication.origin, publication.counter, context, (), roster)
 
     def _notice(self, notice: Notice, peer: int) -> None:
