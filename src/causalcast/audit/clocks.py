@@ -292,13 +292,21 @@ class _TopicBuilder:
 
     def _seen_numbers(self) -> dict[str, Ints]:
         """Return, per origin, the numbers that any process delivered or reported stable."""
-        ranges: dict[str, list[tuple[Ints, Ints]]] = {}
+        codes: dict[str, int] = {}
+        parts = []
         for log in self.logs:
             index = self.index[log.process]
+            table = np.full(len(log.names), -1, dtype=np.int64)
             for code in np.unique(index.runs_origin).tolist():
-                mine = index.runs_origin == code
-                ranges.setdefault(log.names[code], []).append((index.runs_first[mine], index.runs_last[mine]))
-        return {origin: expand(parts) for origin, parts in ranges.items()}
+                table[code] = codes.setdefault(log.names[code], len(codes))
+            parts.append((table[index.runs_origin], index.runs_first, index.runs_last))
+        if not codes:
+            return {}
+        origin, first, last = (np.concatenate([part[column] for part in parts]) for column in range(3))
+        order = np.argsort(origin, kind="stable")
+        ends = np.cumsum(np.bincount(origin, minlength=len(codes)))[:-1]
+        grouped = zip(codes, np.split(first[order], ends), np.split(last[order], ends), strict=True)
+        return {name: expand([(firsts, lasts)]) for name, firsts, lasts in grouped}
 
     def _foreign_numbers(self) -> dict[str, Ints]:
         found: dict[str, list[int]] = {}
