@@ -6,7 +6,9 @@ from functools import partial
 from typing import Final
 
 from causalcast.protocols.dissemination.flood import Flood
+from causalcast.protocols.dissemination.pc import PC
 from causalcast.protocols.dissemination.plumtree import Plumtree
+from causalcast.protocols.dissemination.prc import PRC
 from causalcast.protocols.dissemination.retention import BY_NUMBER
 from causalcast.protocols.membership.circulant import CirculantMembership
 from causalcast.protocols.membership.hyparview import HyParView
@@ -58,5 +60,35 @@ OVERLAY_STACKS: Final = (
         message_cost="1 dot + 1 per immediate predecessor; n-1 sends in all, 1 dot on every other link",
         process_cost="1 node per unstable message, O(n) vector, messages of the last minutes",
         source="004, algorithms 8 to 11; 000, section 3.4.2",
+    ),
+    Stack(
+        name="pc",
+        summary="causal order by path: a new link carries messages once a ping has proved it safe",
+        membership=HyParView,
+        dissemination=PC,
+        ordering=Path,
+        wire_types=(*Path.wire_types, *PC.wire_types, *HyParView.wire_types),
+        promises=frozenset({"P1", "P2", "P3", "P7", "P8"}),
+        dynamic=True,
+        fifo_links=True,
+        session_links=True,
+        message_cost="1 dot; on every safe link",
+        process_cost="2 views, a count per origin heard of lately, messages of the last minutes, a buffer per new link",
+        source="001, algorithms 2 and 3",
+    ),
+    Stack(
+        name="prc",
+        summary="causal order by path, and links that remember what is still to come over them",
+        membership=HyParView,
+        dissemination=PRC,
+        ordering=Path,
+        wire_types=(*Path.wire_types, *PRC.wire_types, *HyParView.wire_types),
+        promises=frozenset({"P1", "P2", "P3", "P7", "P8"}),
+        dynamic=True,
+        fifo_links=True,
+        session_links=True,
+        message_cost="1 dot; on every safe link, both ways",
+        process_cost="2 views, messages still expected (none at rest), messages of the last minutes",
+        source="000, algorithms 1 to 10",
     ),
 )

@@ -265,7 +265,7 @@ class HyParView(Overlay):
                 self._port.set_timer(JOIN_AGAIN_NS, JOIN_TIMER)
                 return
             self._contact = None
-            self._add(sender)
+            self._add(sender, joining=True)
             if not getattr(self.above, "transfers_state", False):
                 self.settle()
             return

@@ -32,7 +32,7 @@ class Overlay(Membership):
         self.member = True
         """Whether this process is a member now: one that knows nobody and joins nobody is the first."""
         self.joining: ProcessId | None = None
-        """While `neighbour_up` runs: that neighbour if it joins the group through this process."""
+        """While `neighbour_up` runs: that neighbour if one of the two joins the group through the other."""
         self.route: tuple[ProcessId, ...] = ()
         """While `neighbour_up` runs: a way to that neighbour over others, from here to there, if one is known."""
 
