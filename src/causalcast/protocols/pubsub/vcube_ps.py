@@ -28,16 +28,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from causalcast.model import (
-    Delivered,
     Message,
     NotAMemberError,
     ProtocolViolationError,
     Subscribed,
     Tag,
-    TopicError,
     Unsubscribed,
 )
-from causalcast.protocols.layers import Dissemination
 from causalcast.protocols.membership.hypercube import everyone, first_child
 from causalcast.protocols.membership.waves import Wave, Waves, members_of
 from causalcast.protocols.pubsub.messages import (
@@ -56,45 +53,33 @@ from causalcast.protocols.pubsub.messages import (
     check_topic,
     slot_of,
 )
-from causalcast.protocols.pubsub.tally import Tally
+from causalcast.protocols.pubsub.table import TopicTable, group_topic
 from causalcast.protocols.pubsub.topic import Stage, Topic
-from causalcast.protocols.topics import MAX_TOPIC_BYTES, TOPICS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from causalcast.model import Event, ProcessId, Roster
+    from causalcast.model import ProcessId, Roster
     from causalcast.protocols.membership.vcube import VCube
     from causalcast.protocols.membership.waves import Key
     from causalcast.protocols.port import Port, WireMessage
 
 
-def group_topic(roster: Roster, topic: str) -> int | None:
-    """Everybody subscribes, from the start, to the topic without a name: the group."""
-    return None if topic else everyone(len(roster))
-
-
-class VCubePS(Dissemination):
+class VCubePS(TopicTable):
     """The topics of one process."""
 
     wire_types = (Publication, Notice, Ack, Decline, Handover)
 
-    __slots__ = ("_asked", "_initial", "_membership", "_notices", "_port", "_running", "_topics", "_waves", "tally")
+    __slots__ = ("_asked", "_notices", "_running")
 
     def __init__(
         self, port: Port, membership: VCube, initial: Callable[[Roster, str], int | None] = group_topic
     ) -> None:
-        """`initial` says who subscribes to a topic from the start."""
-        self._port = port
-        self._membership = membership
-        self._initial = initial
-        self._waves = Waves(port, membership, self)
-        self._topics: dict[str, Topic] = {}
+        super().__init__(port, membership, Waves(port, membership, self), initial)
         self._notices = 0
         self._asked: dict[int, int] = {}
         """By slot: the number of the last ASK answered. A SUB before it that comes again is over."""
         self._running = False
-        self.tally = Tally(self._waves.sent)
 
     # ------------------------------------------------------------------ the application (algorithm 3)
 
@@ -138,34 +123,6 @@ class VCubePS(Dissemination):
         topic.queue.append(publication)
         self._next(topic)
         return tag
-
-    def taken(self, event: Event) -> None:
-        """The application receives `event`."""
-        if isinstance(event, Delivered):
-            topic = self._topics.get(event.message.topic)
-            if topic is not None:
-                topic.taken(event.message.tag)
-
-    def pending(self, origin: ProcessId) -> int:
-        """Publications of `origin` received and not delivered."""
-        slot = self._membership.roster.slot(origin)
-        return sum(each == slot for topic in self._topics.values() for each, _ in (*topic.waits, *topic.early))
-
-    def _topic(self, name: str) -> Topic | None:
-        topic = self._topics.get(name)
-        if topic is None:
-            view = self._initial(self._membership.roster, name)
-            if view is not None and view >> self._membership.slot & 1:
-                topic = self._topics[name] = Topic(name, len(self._membership.roster), view)
-        return topic
-
-    def _new(self, name: str) -> Topic:
-        if len(name.encode(errors="surrogatepass")) > MAX_TOPIC_BYTES:
-            raise TopicError(f"{name[:50]!r}... cannot name a topic: use at most {MAX_TOPIC_BYTES} bytes of UTF-8")
-        if len(self._topics) >= TOPICS:
-            raise TopicError(f"{name!r} would be topic number {TOPICS + 1:,}: a process has at most {TOPICS:,}")
-        topic = self._topics[name] = Topic(name, len(self._membership.roster))
-        return topic
 
     # ------------------------------------------------------------------ its own waves (START_MSG_PROPAGATION)
 
@@ -298,12 +255,6 @@ class VCubePS(Dissemination):
             delivered += 1
         if not delivered:
             self.tally.waited += 1
-
-    def _tag(self, publication: Publication) -> Tag:
-        roster = self._membership.roster
-        names, past = roster.names, publication.past
-        context = tuple(zip(map(names.__getitem__, past[::2]), past[1::2], strict=True))
-        return Tag(publication.origin, publication.counter, context, (), roster)
 
     def _notice(self, notice: Notice, peer: int) -> None:
         slot = slot_of(notice.origin, self._membership.roster)
@@ -498,26 +449,6 @@ class VCubePS(Dissemination):
     def _bring(self, topic: Topic, publication: Publication, slot: int) -> None:
         key = (PUB, slot, publication.counter, topic.name)
         self._waves.spread(key, publication, None, self._membership.dimension)
-
-    def tables(self) -> dict[str, int]:
-        """The sizes of what must be empty at rest."""
-        sizes = {"waves": len(self._waves.active)}
-        for topic in self._topics.values():
-            for name, size in topic.tables().items():
-                sizes[name] = sizes.get(name, 0) + size
-        return sizes
-
-    def words(self) -> int:
-        """A word per publisher and entry of a barrier, and of each publication that waits its barrier."""
-        return sum(
-            len(topic.last) + len(topic.barrier) + sum(2 + len(each.past) for each in topic.undelivered())
-            for topic in self._topics.values()
-        )
-
-    @property
-    def operations(self) -> int:
-        """Entries of barriers looked at so far."""
-        return self.tally.operations
 
 
 def _gather(found: dict[int, int], ack: Ack) -> None:
