@@ -11,7 +11,7 @@ from tests.protocols.overlay.judged import judged
 S = 1_000_000_000
 NODES = 16
 NAMES = process_names(NODES)
-TIMES = [second * S for second in range(20, 80, 4)]
+TIMES = [second * S for second in range(20, 110, 5)]
 CAUSAL = ("pc", "prc")
 
 FAULTS = {
@@ -19,7 +19,7 @@ FAULTS = {
     "joins-and-leaves": [Churn(120 * S, 20 * S, 60 * S)],
     "joins-and-crashes": [Churn(120 * S, 20 * S, 60 * S, "crash")],
     "a tenth at once": [Crash(name, 30 * S) for name in NAMES[3::8]],
-    "two halves": [Partition((tuple(NAMES[::2]), tuple(NAMES[1::2])), 30 * S, 60 * S)],
+    "two halves": [Partition((tuple(NAMES[:8]), tuple(NAMES[8:])), 30 * S, 60 * S)],
 }
 
 
