@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
+from causalcast.protocols.dissemination.cptcast import CPTCast
 from causalcast.protocols.dissemination.flood import Flood
 from causalcast.protocols.dissemination.pc import PC
 from causalcast.protocols.dissemination.plumtree import Plumtree
@@ -90,5 +91,20 @@ OVERLAY_STACKS: Final = (
         message_cost="1 dot; on every safe link, both ways",
         process_cost="2 views, messages still expected (none at rest), messages of the last minutes",
         source="000, algorithms 1 to 10",
+    ),
+    Stack(
+        name="cptcast",
+        summary="causal order by path, payloads along a tree",
+        membership=HyParView,
+        dissemination=CPTCast,
+        ordering=Path,
+        wire_types=(*Path.wire_types, *CPTCast.wire_types, *HyParView.wire_types),
+        promises=frozenset({"P1", "P2", "P3", "P7", "P8"}),
+        dynamic=True,
+        fifo_links=True,
+        session_links=True,
+        message_cost="1 dot; payload once a process, 1 dot on every other safe link",
+        process_cost="2 views, messages still expected or held up (none at rest), messages of the last minutes",
+        source="000, algorithms 2 to 15",
     ),
 )
