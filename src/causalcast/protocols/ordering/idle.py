@@ -8,15 +8,23 @@ if TYPE_CHECKING:
     from causalcast.protocols.port import Port, Timer
 
 PHANTOM_DELAY_NS: Final = 50_000_000
-"""How long a member stays silent about what it has taken: also the shortest time between two of its phantoms."""
+"""How long a member of a small group stays silent about what it has taken."""
+
+PHANTOM_SHARE_NS: Final = 10_000_000
+"""How much each member adds to that where it is more: a whole group sends at most 100 phantoms a second."""
 
 
 class Idle:
-    """Asks for a phantom once something has been taken for `PHANTOM_DELAY_NS` and no broadcast has spoken of it."""
+    """Asks for a phantom once something has been taken for a time and no broadcast has spoken of it.
 
-    __slots__ = ("_news", "_port", "_timer")
+    That is `PHANTOM_DELAY_NS`, or `PHANTOM_SHARE_NS` for each of the `members`, whichever is longer. It is also the
+    shortest time between two phantoms of a member.
+    """
 
-    def __init__(self, port: Port, timer: str) -> None:
+    __slots__ = ("_delay_ns", "_news", "_port", "_timer")
+
+    def __init__(self, port: Port, timer: str, members: int) -> None:
+        self._delay_ns = max(PHANTOM_DELAY_NS, members * PHANTOM_SHARE_NS)
         self._port = port
         self._timer = timer
         self._news = False
@@ -26,7 +34,7 @@ class Idle:
         """The application has taken a message."""
         if not self._news:
             self._news = True
-            self._port.set_timer(PHANTOM_DELAY_NS, self._timer)
+            self._port.set_timer(self._delay_ns, self._timer)
 
     def spoke(self) -> None:
         """A broadcast says all that was taken."""

@@ -23,7 +23,7 @@ Departures from the print:
   advances the vector nor loses anything.
 * A phantom counts only once everything its sender broadcast before it, and all of its context, is delivered here
   (the print applies it to what happens to be there, and loses the rest). The latest one per member is kept until
-  then. An idle member sends one by itself, `idle.PHANTOM_DELAY_NS` after it took something it has not yet spoken of.
+  then. An idle member sends one by itself some time after it took something it has not yet spoken of, see `idle`.
 * A tag also holds its past as a vector, made once at delivery from the predecessors' vectors and what its
   origin was heard to have; it never travels. It makes comparison one look-up, and lets a tag outlive its node. With
   it a delivered node needs no edges: only dots that are awaited know who waits.
@@ -146,7 +146,7 @@ class TCB:
         # The application's side (algorithm 8): what it has taken.
         self._context: dict[ProcessId, int] = {}
         self._taken = [0] * size
-        self._idle = Idle(port, PHANTOM_TIMER)
+        self._idle = Idle(port, PHANTOM_TIMER, size)
         self._phantoms_sent = 0
         # The middleware's side (algorithm 9).
         self._graph: dict[RawDot, Node] = {}

@@ -52,7 +52,7 @@ class StableVV(VV):
     def __init__(self, port: Port, membership: StaticMembership, dissemination: Direct) -> None:
         super().__init__(port, membership, dissemination)
         size = len(self._roster)
-        self._idle = Idle(port, PHANTOM_TIMER)
+        self._idle = Idle(port, PHANTOM_TIMER, size)
         self._matrix: list[Sequence[int]] = [(0,) * size] * size
         self._matrix[self._my_slot] = self._delivered
         self._lowest = [0] * size
