@@ -52,7 +52,7 @@ def master(tmp_path: Path) -> Iterator[str]:
         for command, ready in zip(commands, ("New state: ALIVE", "Successfully registered"), strict=True):
             with log_file.open("ab") as output:
                 processes.append(subprocess.Popen(command, env=environment, stdout=output, stderr=output))
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 120
             while ready not in log_file.read_text():
                 assert time.monotonic() < deadline, log_file.read_text()
                 assert processes[-1].poll() is None, log_file.read_text()

@@ -63,7 +63,8 @@ def stacks(
         print(msgspec.json.encode({"stacks": rows, "properties": PROPERTIES}).decode())
         return
     table = Table(show_lines=True)
-    for heading in ("stack", "what it is", "promises", "members", "links", "topics", "per message", "per process"):
+    table.add_column("stack", no_wrap=True)
+    for heading in ("what it is", "promises", "members", "links", "topics", "per message", "per process"):
         table.add_column(heading)
     for row in rows:
         table.add_row(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_right
-from functools import lru_cache
+from functools import lru_cache, partial
 from heapq import heapify, heappop, heappush
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
-from causalcast.model import Subscribed, Unsubscribed
+from causalcast.model import Subscribed
 from causalcast.simulation.portable import choose, exp, ln
 
 if TYPE_CHECKING:
@@ -73,28 +73,37 @@ class Publisher:
         self._open: list[int] = [] if workload.subscribers_only else list(range(workload.topics))
         """Topics that it may publish to."""
         self._weights = zipf_weights(self._open, workload.exponent)
+        self._asked: set[int] = set()
+        """Topics that it has asked for, and not since for no more of."""
 
     def start(self, host: SimulatedHost) -> None:
         for change in self._changes:
-            call = host.subscribe if change.subscribes else host.unsubscribe
-            topic = f"t{change.topic}"
             if change.time_ns <= host.now:
-                call(topic)
+                self._make(host, change)
             else:
-                host.call_after(change.time_ns - host.now, lambda call=call, topic=topic: call(topic))  # type: ignore[misc]
+                host.call_after(change.time_ns - host.now, partial(self._make, host, change))
         self._schedule(host, max(self._workload.begin_ns - host.now, 0))
 
     def receive(self, host: SimulatedHost, event: Event) -> None:
-        if not self._workload.subscribers_only:
+        if self._workload.subscribers_only and isinstance(event, Subscribed):
+            topic = int(event.topic[1:])
+            if topic in self._asked:
+                self._reopen([*self._open, topic])
+
+    def _make(self, host: SimulatedHost, change: Change) -> None:
+        topic = f"t{change.topic}"
+        if change.subscribes:
+            self._asked.add(change.topic)
+            host.subscribe(topic)
             return
-        match event:
-            case Subscribed(topic):
-                self._open.append(int(topic[1:]))
-            case Unsubscribed(topic):
-                self._open.remove(int(topic[1:]))
-            case _:
-                return
-        self._open.sort()
+        # Whoever asks for no more of a topic has said its last word there.
+        self._asked.discard(change.topic)
+        if self._workload.subscribers_only:
+            self._reopen([each for each in self._open if each != change.topic])
+        host.unsubscribe(topic)
+
+    def _reopen(self, topics: list[int]) -> None:
+        self._open = sorted(topics)
         self._weights = zipf_weights(self._open, self._workload.exponent)
 
     def _schedule(self, host: SimulatedHost, wait_ns: int = 0) -> None:
