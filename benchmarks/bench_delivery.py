@@ -6,7 +6,8 @@ each member gives way to the event loop after each message, so that writes are s
 every member just before it. The bare mesh moves the same
 payloads with nothing on top: length-prefixed frames, one write a message and peer, no order, no acknowledgement, no
 reconnection. CPU time counts from when all are connected until every member has delivered everything and, with
-causalcast, has seen every message become stable. Run with `python benchmarks/bench_delivery.py`.
+causalcast, has seen every message become stable. A third table, `delivery_with_journal`, compares members with and
+without a journal; waiting for the disk is no CPU time and not in it. Run with `python benchmarks/bench_delivery.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import asyncio
 import multiprocessing
 import struct
 import sys
+import tempfile
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, cast
@@ -26,10 +29,13 @@ if __package__ in (None, ""):
 
 import causalcast
 from benchmarks.report import Case, write
+from causalcast.runtime.journal import DURABILITIES
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from multiprocessing.context import SpawnProcess
+
+    from causalcast.runtime.journal import Durability
 
 PAYLOAD = bytes(64)
 BURST = 64
@@ -111,7 +117,9 @@ async def run_bare(index: int, size: int, messages: int, burst: int, control: Co
     return spent
 
 
-async def run_causalcast(index: int, size: int, messages: int, burst: int, control: Connection) -> float:
+async def run_causalcast(
+    index: int, size: int, messages: int, burst: int, control: Connection, durability: Durability
+) -> float:
     names = [f"m{number}" for number in range(size)]
     ports: list[int] = [1] * size
 
@@ -119,7 +127,12 @@ async def run_causalcast(index: int, size: int, messages: int, burst: int, contr
     known = await asyncio.to_thread(control.recv)
     ports[index + 1 :] = known
     peers = {name: f"127.0.0.1:{port}" for name, port in zip(names, ports, strict=True) if name != names[index]}
-    async with causalcast.open(names[index], listen="127.0.0.1:0", peers=peers) as group:
+    async with AsyncExitStack() as exits:
+        folder = exits.enter_context(tempfile.TemporaryDirectory())
+        member = causalcast.open(
+            names[index], listen="127.0.0.1:0", peers=peers, journal=f"{folder}/journal", durability=durability
+        )
+        group = await exits.enter_async_context(member)
         control.send(int(group.address.rpartition(":")[2]))
         while not all(link.connected for link in group.links()):
             await asyncio.sleep(0.01)
@@ -151,11 +164,14 @@ async def run_causalcast(index: int, size: int, messages: int, burst: int, contr
 
 
 def member(kind: str, index: int, size: int, messages: int, burst: int, control: Connection) -> None:
-    asyncio.run((run_bare if kind == "bare" else run_causalcast)(index, size, messages, burst, control))
+    if kind == "bare":
+        asyncio.run(run_bare(index, size, messages, burst, control))
+    else:
+        asyncio.run(run_causalcast(index, size, messages, burst, control, cast("Durability", kind)))
 
 
 def measure(kind: str, size: int, messages: int, burst: int) -> float:
-    """CPU microseconds per remote delivery, over all processes."""
+    """CPU microseconds per remote delivery, over all processes; `kind` is "bare" or a durability."""
     controls: list[Connection] = []
     processes: list[SpawnProcess] = []
     for index in range(size):
@@ -196,11 +212,11 @@ def main() -> None:
     for size, messages, burst in workloads:
         if options.quick and messages > 2_000:
             continue
-        figures: dict[str, list[float]] = {"bare": [], "causalcast": []}
+        figures: dict[str, list[float]] = {"bare": [], "none": []}
         for _ in range(rounds):
             for kind, values in figures.items():
                 values.append(measure(kind, size, messages, burst))
-        bare, ours = median(figures["bare"]), median(figures["causalcast"])
+        bare, ours = median(figures["bare"]), median(figures["none"])
         (one_a_turn if burst == 1 else in_bursts).append(
             Case(
                 f"{size} members, {messages:,} messages each",
@@ -213,7 +229,18 @@ def main() -> None:
                 },
             )
         )
+    journals = []
+    for messages, burst in ((2_000, BURST), (2_000, 1)):
+        costs = {kind: median(measure(kind, 4, messages, burst) for _ in range(rounds)) for kind in DURABILITIES}
+        journals.append(
+            Case(
+                f"4 members, {messages:,} messages each, {burst} a turn",
+                {"members": 4, "messages": messages, "a_turn": burst}
+                | {f"{kind.replace('-', '_')}_us_per_delivery": cost for kind, cost in costs.items()},
+            )
+        )
     write("delivery", in_bursts)
+    write("delivery_with_journal", journals)
     write("delivery_one_a_turn", one_a_turn)
 
 

@@ -33,7 +33,7 @@ from causalcast.model import (
     UnsupportedByStackError,
     VersionVector,
 )
-from causalcast.runtime import Group, InvalidAddressError, LinkState, Tls, TlsError, Topic, open
+from causalcast.runtime import Group, InvalidAddressError, JournalError, LinkState, Tls, TlsError, Topic, open
 
 __all__ = [
     "CausalcastError",
@@ -45,6 +45,7 @@ __all__ = [
     "IncomparableTagsError",
     "InvalidAddressError",
     "InvalidNameError",
+    "JournalError",
     "LinkState",
     "MembershipChanged",
     "Message",

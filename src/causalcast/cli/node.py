@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import msgspec
 import typer
@@ -29,10 +29,11 @@ from causalcast.model import (
 )
 from causalcast.protocols import DEFAULT_STACK, stack
 from causalcast.runtime import Tls
+from causalcast.runtime.journal import DURABILITIES
 
 if TYPE_CHECKING:
     from causalcast.model import Event, Tag
-    from causalcast.runtime import Group
+    from causalcast.runtime import Durability, Group
 
 STDIN, STDOUT = 0, 1
 
@@ -56,6 +57,17 @@ def node(  # noqa: PLR0913, PLR0917 - the options of the command
     tls_authority: Annotated[
         Path | None, typer.Option(metavar="PEM", help="Who signs the members' certificates.")
     ] = None,
+    journal: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="What this member comes back with when it is started again."),
+    ] = None,
+    durability: Annotated[
+        str,
+        typer.Option(
+            help="`every-message`: on the disk before it counts; `interval`: survives the process, not the machine; "
+            "`none`: no journal."
+        ),
+    ] = "every-message",
 ) -> None:
     """Take part in a group: lines on standard input are broadcast, events leave on standard output as JSON lines.
 
@@ -75,7 +87,20 @@ def node(  # noqa: PLR0913, PLR0917 - the options of the command
     if any(given) and not all(given):
         raise CommandError("TLS takes all three of --tls-certificate, --tls-key and --tls-authority", 2)
     tls = Tls(*filter(None, given)) if all(given) else None
-    asyncio.run(_run(name, listen, parse_peers(peers), stack_name, group, trace, tls))
+    if durability not in DURABILITIES:
+        raise CommandError(f"--durability: {durability!r} is none of {', '.join(DURABILITIES)}", 2)
+    member = causalcast.open(
+        name,
+        listen=listen,
+        peers=parse_peers(peers),
+        stack=stack_name,
+        group=group,
+        trace=trace,
+        tls=tls,
+        journal=journal,
+        durability=cast("Durability", durability),
+    )
+    asyncio.run(_run(member, listen))
 
 
 def parse_peers(text: str) -> dict[str, str]:
@@ -91,30 +116,19 @@ def parse_peers(text: str) -> dict[str, str]:
     return peers
 
 
-async def _run(
-    name: str,
-    listen: str,
-    peers: dict[str, str],
-    stack_name: str,
-    group_name: str,
-    trace: Path | None,
-    tls: Tls | None,
-) -> None:
+async def _run(member: Group, listen: str) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     output = LineWriter(STDOUT)
     async with contextlib.AsyncExitStack() as exits:
-        member = causalcast.open(
-            name, listen=listen, peers=peers, stack=stack_name, group=group_name, trace=trace, tls=tls
-        )
         try:
             group = await exits.enter_async_context(member)
         except CausalcastError:
             raise
         except OSError as error:
-            raise CommandError(f"cannot open {name} on {listen}: {_reason(error)}", 2) from error
+            raise CommandError(f"cannot open {member.name} on {listen}: {_reason(error)}", 2) from error
         tasks = [
             asyncio.create_task(task)
             for task in (_tell(group, output), _speak(group, output, stop), stop.wait(), output.broken.wait())

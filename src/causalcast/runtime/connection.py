@@ -31,6 +31,9 @@ class Owner(Protocol):
     def received(self, link: Link, bodies: Sequence[bytes]) -> None:
         """Data, and perhaps acknowledgements, have come; raises `LinkError` to end the connection."""
 
+    def may_write(self) -> bool:
+        """Whether anything may leave now: what led to it is written down."""
+
     def ended(self, connection: Connection, error: LinkError) -> None:
         """The connection is of no use any more, for this reason; called once."""
 
@@ -90,15 +93,16 @@ class Connection(asyncio.Protocol):
                     return
                 data = bytes(self._greeting)
                 self._greeting.clear()
+            opens = False
             if self._deadline is None:
                 bodies = link.receive(data)
             else:
                 bodies = link.receive(data)
-                if link.connected:
-                    self._deadline.cancel()
-                    self._deadline = None
-                    self._owner.opened(link)
+                opens = link.connected
             self._owner.received(link, bodies)
+            if opens:
+                self._greeted()
+                self._owner.opened(link)
             if link.ended is not None:
                 raise link.ended
             if link.acknowledgement_due:
@@ -127,7 +131,7 @@ class Connection(asyncio.Protocol):
         """Write what the link has, as far as the transport takes it."""
         transport = self._transport
         link = self.link
-        if self._over or transport is None or link is None:
+        if self._over or transport is None or link is None or not self._owner.may_write():
             return
         while self._writable and (data := link.output(WRITE_CHUNK)):
             transport.write(data)
@@ -151,7 +155,7 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         if not self._over and transport is not None:
             link = self.link
-            if link is None or not link.amid_frame:
+            if link is None or (not link.amid_frame and self._owner.may_write()):
                 farewell = close_frame if link is None else link.farewell
                 transport.write(farewell(error.code, error.reason))
             # Before it is closed: TLS tells of that while it happens.
@@ -182,6 +186,11 @@ class Connection(asyncio.Protocol):
         self.link = link
         return link
 
+    def _greeted(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
     def _too_late(self) -> None:
         self.end(LinkError(f"no hello came within {HANDSHAKE_S:g} s"))
 
@@ -189,7 +198,5 @@ class Connection(asyncio.Protocol):
         if self._over:
             return
         self._over = True
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+        self._greeted()
         self._owner.ended(self, error)

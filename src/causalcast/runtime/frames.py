@@ -7,7 +7,7 @@ A frame is a header of `FRAME_HEADER_BYTES` (body length, kind, number) and a bo
 | HELLO | the word `causal` and the protocol version | a `Hello`, MessagePack |
 | DATA | 1, 2, 3, ... per direction of a link, over all its connections | an encoded wire message |
 | ACK | the next DATA number that is expected | empty |
-| CLOSE | why: `LEAVING`, `REFUSED` or `VIOLATION` | the reason as text, UTF-8 |
+| CLOSE | why: `LEAVING`, `REFUSED`, `VIOLATION`, or `AWAY`: to come back with a journal | the reason as text, UTF-8 |
 
 The first frame each way is a HELLO, or a CLOSE that refuses. HELLO and CLOSE keep this form in every version, so that
 versions can tell each other that they differ.
@@ -29,7 +29,7 @@ MAGIC: Final = int.from_bytes(b"causal", "big")
 HELLO, DATA, ACK, CLOSE = 1, 2, 3, 4
 KINDS: Final = frozenset({HELLO, DATA, ACK, CLOSE})
 
-LEAVING, REFUSED, VIOLATION = 1, 2, 3
+LEAVING, REFUSED, VIOLATION, AWAY = 1, 2, 3, 4
 
 HEADER: Final = struct.Struct("!IBQ")
 

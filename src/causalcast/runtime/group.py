@@ -6,20 +6,29 @@ import asyncio
 import logging
 import os
 import secrets
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from causalcast.model import GroupClosedError, InvalidNameError, PayloadTooLargeError, Roster
+from causalcast.model import (
+    GroupClosedError,
+    InvalidNameError,
+    PayloadTooLargeError,
+    Roster,
+    UnsupportedByStackError,
+)
 from causalcast.model.roster import MAX_NAME_BYTES, is_name
 from causalcast.protocols import DEFAULT_STACK, stack
 from causalcast.protocols.topics import MAX_TOPIC_BYTES
 from causalcast.protocols.wire import FRAME_HEADER_BYTES
 from causalcast.runtime.address import Address
 from causalcast.runtime.host import Host
+from causalcast.runtime.journal import DURABILITIES, Journal, Owner
 from causalcast.runtime.limits import EVENTS_PER_TURN, FRAME_LIMIT, LINGER_S, STALL_WARNING_S, TRACE_FLUSH_S
 from causalcast.runtime.link import Identity, roster_digest
 from causalcast.runtime.topic import Topic
-from causalcast.runtime.tracing import Tracer
+from causalcast.runtime.tracing import Tracer, cut_to_whole_rows
 from causalcast.trace import JsonLinesWriter
 
 if TYPE_CHECKING:
@@ -28,14 +37,16 @@ if TYPE_CHECKING:
     from typing import Self
 
     from causalcast.model import Event, ProcessId, Tag
+    from causalcast.runtime.journal import Durability
     from causalcast.runtime.mesh import LinkState
+    from causalcast.runtime.recovery import Past
     from causalcast.runtime.tls import Tls
     from causalcast.trace import TraceSink
 
 logger = logging.getLogger("causalcast")
 
 
-def open(
+def open(  # noqa: PLR0913 - all but the first by name
     name: ProcessId,
     *,
     listen: str,
@@ -45,6 +56,8 @@ def open(
     trace: str | os.PathLike[str] | TraceSink | None = None,
     frame_limit: int = FRAME_LIMIT,
     tls: Tls | None = None,
+    journal: str | os.PathLike[str] | None = None,
+    durability: Durability = "every-message",
 ) -> Group:
     """The member `name` of a group whose other members are `peers` (name to `host:port`); use it with `async with`.
 
@@ -55,10 +68,16 @@ def open(
     With `tls` all members must have it: each shows a certificate of the same authority that names it, and whoever shows
     none, or another's, is turned away.
 
-    Raises `InvalidNameError`, `InvalidAddressError`, `UnknownStackError`; entering the context raises `OSError` if the
-    address cannot be had, `TlsError` if the certificates cannot be used.
+    `journal` is a file, one for each member, that lets this member come back after a crash or a `close`: it must not
+    forget what it has sent and taken. The trace then goes on too. With `durability` "every-message" nothing leaves this
+    process before all that led to it is on the disk; with "interval" SQLite brings it there from time to time, so that
+    a process that is killed comes back and a machine that loses its power may not; with "none" there is no journal.
+
+    Raises `InvalidNameError`, `InvalidAddressError`, `UnknownStackError`, `UnsupportedByStackError` for a journal where
+    the stack keeps nothing, `ValueError` for another durability; entering the context raises `OSError` if the
+    address cannot be had, `TlsError` if the certificates cannot be used, `JournalError` if the journal cannot.
     """
-    return Group(name, listen, peers, stack, group, trace, frame_limit, tls)
+    return Group(name, listen, peers, stack, group, trace, frame_limit, tls, journal, durability)
 
 
 class Group:
@@ -68,7 +87,7 @@ class Group:
     become stable only as every member takes them, and `broadcast` waits when too many are not.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - called by `open` only
         self,
         name: ProcessId,
         listen: str,
@@ -78,6 +97,8 @@ class Group:
         trace: str | os.PathLike[str] | TraceSink | None,
         frame_limit: int,
         tls: Tls | None = None,
+        journal: str | os.PathLike[str] | None = None,
+        durability: Durability = "every-message",
     ) -> None:
         self.name = name
         """The name of this member."""
@@ -90,6 +111,12 @@ class Group:
         if not is_name(group):
             raise InvalidNameError(f"{group!r} cannot name a group: use 1 to {MAX_NAME_BYTES} bytes of UTF-8")
         self._stack = stack(stack_name)
+        if durability not in DURABILITIES:
+            raise ValueError(f"durability is one of {', '.join(DURABILITIES)}, not {durability!r}")
+        self._journal = Path(journal) if journal is not None and durability != "none" else None
+        self._durability = durability
+        if self._journal is not None and not self._stack.recovers:
+            raise UnsupportedByStackError(f"members of {stack_name!r} cannot recover: {journal} would be of no use")
         self._me = Identity(group, name, roster_digest(self.members), stack_name, frame_limit, secrets.randbits(63) | 1)
         self._listen = Address.parse(listen)
         self._peers = {peer: Address.parse(text) for peer, text in peers.items()}
@@ -178,7 +205,9 @@ class Group:
         return event
 
     async def close(self) -> None:
-        """Leave for good: wait until the peers have acknowledged everything, at most `LINGER_S`, then close the links.
+        """Leave: wait until the peers have acknowledged everything, at most `LINGER_S`, then close the links.
+
+        Without a journal this is for good. With one it does not wait: the others expect this member back.
 
         Broadcasting ends at once, iteration when the links are closed. Raises the `OSError` that ended the trace, if
         one did.
@@ -195,7 +224,8 @@ class Group:
         host.notify()
         try:
             async with asyncio.timeout(LINGER_S):
-                while not host.settled:
+                # Whoever comes back with a journal need not wait: it goes on then.
+                while self._journal is None and not host.settled:
                     await host.change()
         except TimeoutError:
             behind = [f"{link.peer} ({link.unacknowledged} frames)" for link in self.links() if link.unacknowledged]
@@ -216,14 +246,15 @@ class Group:
             raise RuntimeError("a group can be entered once; open another")
         if self._closing:
             raise GroupClosedError(f"{self.name} has closed its group; open another")
-        self._host = Host(self._me, self.members, self._stack, self._listen, self._peers, self._tls)
+        journal = self._open_journal()
+        me = self._me if journal is None else replace(self._me, incarnation=journal.incarnation)
+        self._host = Host(me, self.members, self._stack, self._listen, self._peers, self._tls, journal)
         try:
+            past = self._host.recover()
             await self._host.start()
             # Only now: who cannot have the address must not touch the trace of the one that has it.
             if self._trace is not None:
-                with_context = "P4" in self._stack.promises
-                self._tracer = Tracer(_sink(self._trace, self.name), self.name, with_context=with_context)
-                self._flush_trace()
+                self._begin_trace(past)
         except BaseException:
             self._closing = True
             self._closed.set()
@@ -274,20 +305,42 @@ class Group:
             host.add_waiting(-1)
             stalled.cancel()
 
+    def _open_journal(self) -> Journal | None:
+        if self._journal is None:
+            return None
+        me = self._me
+        return Journal(
+            self._journal, Owner(me.group, me.name, self.members.names, me.stack, me.frame_limit), self._durability
+        )
+
+    def _begin_trace(self, past: Past | None) -> None:
+        assert self._host is not None
+        assert self._trace is not None
+        sink, known = _sink(self._trace, self.name, goes_on=past is not None)
+        self._tracer = Tracer(sink, self.name, with_context="P4" in self._stack.promises)
+        self._host.rows = self._tracer.rows
+        if past is not None:
+            self._tracer.recover(past, known)
+        self._flush_trace()
+
     def _flush_trace(self) -> None:
         assert self._tracer is not None
         self._tracer.flush()
         self._flushing = asyncio.get_running_loop().call_later(TRACE_FLUSH_S, self._flush_trace)
 
 
-def _sink(trace: str | os.PathLike[str] | TraceSink, name: ProcessId) -> TraceSink:
-    if isinstance(trace, str | os.PathLike):
-        folder = Path(trace)
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{name}.jsonl"
+def _sink(trace: str | os.PathLike[str] | TraceSink, name: ProcessId, *, goes_on: bool) -> tuple[TraceSink, int]:
+    """Where the trace goes, and the number of the last row there; a sink of the application's own has them all."""
+    if not isinstance(trace, str | os.PathLike):
+        return trace, sys.maxsize
+    folder = Path(trace)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.jsonl"
+    if not goes_on:
         _set_aside(path)
-        return JsonLinesWriter(path)
-    return trace
+        return JsonLinesWriter(path), 0
+    known = cut_to_whole_rows(path)
+    return JsonLinesWriter(path, append=True), known
 
 
 def _set_aside(path: Path) -> None:

@@ -4,31 +4,52 @@ Backpressure has three bounds. A full resend buffer, or too many own messages th
 wait. Events that the application does not take stop all reading, unless a broadcast waits: what it waits for comes by
 the same links, and whoever broadcasts from the loop that takes events cannot do both. Messages of one peer that wait
 for causes stop reading from that peer alone.
+
+With a journal every input is in it before anything that follows from it leaves this host: what the application asks
+for and takes is written at once, what comes over links before anything is written to a connection.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from causalcast.model import Delivered, ProtocolViolationError, Stable
-from causalcast.runtime.frames import LinkError, data_frame
+from causalcast.model import CausalcastError, Delivered, ProtocolViolationError, Stable
+from causalcast.protocols.wire import FRAME_HEADER_BYTES
+from causalcast.runtime.frames import AWAY, LEAVING, LinkError, data_frame
+from causalcast.runtime.journal import (
+    Broadcast,
+    Departed,
+    Fired,
+    JournalError,
+    Met,
+    Received,
+    Recovered,
+    Subscribe,
+    Taken,
+    Unsubscribe,
+)
 from causalcast.runtime.limits import PENDING_MESSAGES, QUEUED_EVENTS, UNSTABLE_MESSAGES
 from causalcast.runtime.mesh import Mesh
+from causalcast.runtime.recovery import Past, Sent, decode_state, encode_state, events
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from causalcast.model import Event, Message, ProcessId, Roster, Tag
-    from causalcast.protocols import Stack, Timer, WireMessage
+    from causalcast.protocols import Process, Stack, Timer, WireMessage
     from causalcast.runtime.address import Address
+    from causalcast.runtime.journal import AnyInput, Journal
     from causalcast.runtime.link import Identity, Link
     from causalcast.runtime.tls import Tls
+
+logger = logging.getLogger("causalcast")
 
 
 class Host:
@@ -42,6 +63,7 @@ class Host:
         listen: Address,
         peers: Mapping[ProcessId, Address],
         tls: Tls | None = None,
+        journal: Journal | None = None,
     ) -> None:
         self.name = me.name
         self.random = random.Random()
@@ -61,9 +83,18 @@ class Host:
         """Nothing is read because the queue is full."""
         self._watchers: list[asyncio.Future[None]] = []
         self._timers: dict[Timer, asyncio.TimerHandle] = {}
+        self.rows: Callable[[], int] = int
+        """Brings the trace to where it is kept, and tells how many rows it has."""
+        self._journal = journal
+        self._journal_fails = False
+        self._met: dict[Link, int] = {}
+        """The incarnations of peers that are in the journal, as far as this life has met them."""
+        self._checkpointing = False
+        self._members = roster
+        self._stack = stack
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode = stack.decoder().decode
-        self._process = stack.process(self, roster)
+        self._process: Process = stack.process(self, roster)
         self._take = self._process.take
 
     @property
@@ -74,7 +105,88 @@ class Host:
     async def start(self) -> None:
         """Listen, dial and let the process begin; raises `OSError` if the address cannot be had."""
         await self._mesh.start()
-        self._process.start()
+        if self._journal is None:
+            self._process.start()
+        self._settle(None)
+
+    def recover(self) -> Past | None:
+        """Take up from the journal, if there is one, before `start`.
+
+        Returns what the trace may lack, `None` in a first life.
+
+        Raises `JournalError`.
+        """
+        journal = self._journal
+        if journal is None:
+            return None
+        for link in self._links.values():
+            if self.name < link.peer:
+                link.begin_life(journal.life)
+        try:
+            rows = self._restore(journal.state)
+            steps = [step for entry in journal.log if (step := self._repeat(entry)) is not None]
+        except (CausalcastError, msgspec.MsgspecError, LookupError, AssertionError) as error:
+            raise JournalError(
+                f"the journal {journal.path} cannot be taken up: {error}; it is left as it is"
+            ) from error
+        self._full = {link for link in self._links.values() if link.full}
+        journal.log.clear()
+        if journal.life == 1:
+            return None
+        now = time.time_ns()
+        journal.append(Recovered(now))
+        return Past(rows, [*steps, (now, None)])
+
+    def _restore(self, snapshot: bytes) -> int:
+        if not snapshot:
+            self._process.start()
+            return 0
+        state = decode_state(snapshot)
+        for peer, link in self._links.items():
+            link.restore(state.links[peer], state.frames)
+        self.queue.extend(events(state.queue, self._members))
+        self._process = self._stack.recover(self, self._members, state.process)
+        self._take = self._process.take
+        return state.rows
+
+    def _repeat(self, entry: AnyInput) -> tuple[int, Sent | Event | None] | None:
+        """Go through an input of the last life again; returns what the trace tells of it, with the time."""
+        process = self._process
+        try:
+            match entry:
+                case Received(peer, bodies):
+                    for body in bodies:
+                        process.receive(peer, self._decode(body))
+                    self._links[peer].recall(frames=len(bodies))
+                case Broadcast(payload, topic, time_ns):
+                    tag = process.broadcast(payload, topic)
+                    return time_ns, self.sent(tag, topic, payload)
+                case Taken(time_ns):
+                    event = self.queue.popleft()
+                    process.take(event)
+                    return time_ns, event
+                case Fired(timer):
+                    self.cancel_timer(timer)
+                    process.timer(timer)
+                case Subscribe(topic):
+                    process.subscribe(topic)
+                case Unsubscribe(topic):
+                    process.unsubscribe(topic)
+                case Met(peer, incarnation):
+                    self._links[peer].recall(incarnation=incarnation)
+                case Departed(peer):
+                    self._links[peer].depart()
+                case Recovered(time_ns):
+                    return time_ns, None
+        except CausalcastError:
+            # What the process refused then, it refuses now.
+            if not isinstance(entry, Broadcast | Subscribe | Unsubscribe):
+                raise
+        return None
+
+    def sent(self, tag: Tag, topic: str, payload: bytes) -> Sent:
+        """What the trace tells of the message broadcast last."""
+        return Sent(tag, topic, len(payload), FRAME_HEADER_BYTES + self.encoded_bytes - len(payload))
 
     # ------------------------------------------------------------------ towards the application
 
@@ -109,7 +221,8 @@ class Host:
         self._watchers.clear()
 
     def broadcast(self, payload: bytes, topic: str = "") -> Tag:
-        """Broadcast now."""
+        """Broadcast now; raises `JournalError`, and does nothing, if it cannot be written down."""
+        self._write_ahead(Broadcast, payload, topic, time.time_ns)
         tag = self._process.broadcast(payload, topic)
         if self.queue:
             self._wake_application()
@@ -117,17 +230,22 @@ class Host:
 
     def subscribe(self, topic: str) -> None:
         """Ask for a topic."""
+        self._write_ahead(Subscribe, topic)
         self._process.subscribe(topic)
         self._settle(None)
 
     def unsubscribe(self, topic: str) -> None:
         """Ask for no more of a topic."""
+        self._write_ahead(Unsubscribe, topic)
         self._process.unsubscribe(topic)
         self._settle(None)
 
     def take(self) -> Event:
         """The next event, which the application receives now; the queue must not be empty."""
         queue = self.queue
+        if self._journal is not None:
+            self._note(Taken(time.time_ns()))
+            self._written(self._journal.commit())
         event = queue.popleft()
         self._take(event)
         if not queue:
@@ -147,7 +265,12 @@ class Host:
         for handle in self._timers.values():
             handle.cancel()
         self._timers.clear()
-        await self._mesh.close()
+        try:
+            await self._mesh.close(LEAVING if self._journal is None else AWAY)
+        finally:
+            if self._journal is not None:
+                self._written(self._journal.commit())
+                self._journal.close()
 
     # ------------------------------------------------------------------ `Port`
 
@@ -212,9 +335,23 @@ class Host:
         except (msgspec.DecodeError, ProtocolViolationError) as error:
             raise LinkError(f"{peer} sent what no correct member sends: {error}") from None
         finally:
+            if done and self._journal is not None:
+                self._note(Received(peer, bodies[:done]))
             if done < len(bodies):
                 link.unprocessed(len(bodies) - done)
             self._settle(link)
+
+    def met(self, link: Link) -> None:
+        if self._journal is not None and self._met.get(link) != link.incarnation:
+            self._met[link] = link.incarnation
+            self._note(Met(link.peer, link.incarnation))
+
+    def departed(self, link: Link) -> None:
+        if self._journal is not None:
+            self._note(Departed(link.peer))
+
+    def may_write(self) -> bool:
+        return self._journal is None or self._written(self._journal.secure())
 
     def links_changed(self) -> None:
         self._settle(None)
@@ -226,8 +363,57 @@ class Host:
 
     def _fire(self, timer: Timer) -> None:
         del self._timers[timer]
+        if self._journal is not None:
+            self._note(Fired(timer))  # type: ignore[arg-type] # such are the timers of stacks that recover
         self._process.timer(timer)
         self._settle(None)
+
+    def _write_ahead(self, kind: Callable[..., AnyInput], *fields: Any) -> None:
+        journal = self._journal
+        if journal is None:
+            return
+        try:
+            journal.write_ahead(kind(*(field() if callable(field) else field for field in fields)))
+        except JournalError:
+            self._written(done=False)
+            raise
+        self._written(done=True)
+        self._checkpoint_soon()
+
+    def _note(self, entry: AnyInput) -> None:
+        assert self._journal is not None
+        self._journal.append(entry)
+        self._checkpoint_soon()
+
+    def _written(self, done: bool) -> bool:
+        """Say once that the journal cannot be written, and once that it can again."""
+        if done == self._journal_fails:
+            self._journal_fails = not done
+            assert self._journal is not None
+            if done:
+                logger.warning("%s: the journal %s can be written again", self.name, self._journal.path)
+            else:
+                logger.error(
+                    "%s: the journal %s cannot be written: nothing is sent or acknowledged until it can",
+                    self.name,
+                    self._journal.path,
+                )
+        return done
+
+    def _checkpoint_soon(self) -> None:
+        assert self._journal is not None
+        if self._journal.long and not self._checkpointing:
+            self._checkpointing = True
+            asyncio.get_running_loop().call_soon(self._checkpoint)
+
+    def _checkpoint(self) -> None:
+        """Between two inputs: a snapshot takes the place of the journal's log."""
+        self._checkpointing = False
+        journal = self._journal
+        assert journal is not None
+        if not journal.closed:
+            state = encode_state(self._process.snapshot(), self._links, self.queue, self.rows())
+            self._written(journal.replace(state))
 
     def _wake_application(self) -> None:
         if not self.arrived.is_set():

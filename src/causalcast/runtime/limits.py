@@ -64,6 +64,12 @@ REDIAL_MOST_S: Final = 2.0
 LINGER_S: Final = 5.0
 """How long `close` waits for the peers to acknowledge."""
 
+JOURNAL_INPUTS: Final = 16_384
+"""Inputs in a journal after which a snapshot takes their place, if they are not smaller than the last snapshot."""
+
+JOURNAL_BYTES: Final = 4 * 2**20
+"""The same in bytes."""
+
 TRACE_FLUSH_S: Final = 0.2
 """How often the trace is flushed."""
 

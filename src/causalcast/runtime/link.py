@@ -38,8 +38,11 @@ from causalcast.runtime.frames import (
     read_hello,
 )
 from causalcast.runtime.limits import ACK_BYTES, ACK_FRAMES, REASON_LIMIT, RESEND_BYTES, RESEND_FRAMES
+from causalcast.runtime.recovery import LinkSnapshot
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from causalcast.model import ProcessId, Roster
 
 IDLE, GREETING, OPEN = range(3)
@@ -177,6 +180,34 @@ class Link:
         self._attempt = hello.attempt
         self._open(hello)
         self._control.append(hello_frame(self._hello()))
+
+    @property
+    def incarnation(self) -> int:
+        """Of the peer; 0 before it was met."""
+        return self._incarnation
+
+    def snapshot(self, place: Callable[[bytes], int]) -> LinkSnapshot:
+        """What must not be forgotten; `place` tells where each frame is kept."""
+        frames = [place(frame) for frame in (*self._sent, *self._unsent)]
+        return LinkSnapshot(self._incarnation, self._first_number, frames, self._expected, self.departed)
+
+    def restore(self, state: LinkSnapshot, frames: Sequence[bytes]) -> None:
+        """Take up from `state`, before anything else."""
+        self._incarnation = state.incarnation
+        self._first_number = self.next_number = state.first_number
+        self._expected = state.expected
+        for place in state.frames:
+            self.push(frames[place])
+        self.departed = state.departed
+
+    def begin_life(self, number: int) -> None:
+        """Dials of this life count as later than those of lives with smaller numbers."""
+        self._attempt = number << 32
+
+    def recall(self, frames: int = 0, incarnation: int = 0) -> None:
+        """Go again through what a journal says: so many frames were received, or the peer was met."""
+        self._expected += frames
+        self._incarnation = incarnation or self._incarnation
 
     def lost(self) -> None:
         """The connection is gone; what was not acknowledged will be sent again."""

@@ -59,6 +59,15 @@ class MeshHost(Protocol):
     def links_changed(self) -> None:
         """A connection has ended, or a peer has left."""
 
+    def met(self, link: Link) -> None:
+        """The peer has said who it is."""
+
+    def departed(self, link: Link) -> None:
+        """The peer has left for good."""
+
+    def may_write(self) -> bool:
+        """Whether anything may leave now: what led to it is written down."""
+
     def may_read(self, link: Link) -> bool:
         """Whether more may be read from `link` now."""
 
@@ -136,8 +145,8 @@ class Mesh:
             for link in self.links.values()
         )
 
-    async def close(self) -> None:
-        """Say goodbye on every connection, and close everything."""
+    async def close(self, code: int = LEAVING) -> None:
+        """Say goodbye on every connection, with this code, and close everything."""
         self._closed = True
         for handle in (self._ticking, self._acknowledging):
             if handle is not None:
@@ -148,7 +157,7 @@ class Mesh:
         open_now = [*self._connections.values(), *self._strangers]
         for connection in open_now:
             connection.flush()
-            connection.end(LinkError(f"{self._me.name} closes its group", LEAVING))
+            connection.end(LinkError(f"{self._me.name} closes its group", code))
         if self._server is not None:
             self._server.close()
         if open_now:
@@ -173,6 +182,7 @@ class Mesh:
         del self._strangers[connection]
         older = self._connections.pop(link, None)
         self._connections[link] = connection
+        self._host.met(link)
         if older is not None:
             older.drop(LinkError("a newer connection took its place"))
         connection.link = link
@@ -181,6 +191,7 @@ class Mesh:
 
     def opened(self, link: Link) -> None:
         logger.info("%s: link to %s is up", self._me.name, link.peer)
+        self._host.met(link)
         self._connections[link].flush()
         self._host_reads(link)
 
@@ -188,6 +199,9 @@ class Mesh:
         self._host.received(link, bodies)
         if link.owes_acknowledgement and self._acknowledging is None:
             self._acknowledging = asyncio.get_running_loop().call_later(ACK_DELAY_S, self._acknowledge)
+
+    def may_write(self) -> bool:
+        return self._host.may_write()
 
     def ended(self, connection: Connection, error: LinkError) -> None:
         link = connection.link
@@ -202,6 +216,7 @@ class Mesh:
         del self._connections[link]
         if isinstance(error, PeerClosedError) and error.code == LEAVING:
             link.depart()
+            self._host.departed(link)
             self._reasons[link] = error.reason
             logger.info("%s: %s has left: %s", self._me.name, link.peer, error.reason)
         else:

@@ -74,12 +74,13 @@ class JsonLinesWriter(_FileWriter):
     Raises `TraceWriteError` from any method. After that the writer is closed and the events in its buffer are gone.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, append: bool = False) -> None:
+        """Replaces a file that is there, or with `append` goes on behind its last line."""
         super().__init__(path)
         self._encode_into = msgspec.json.Encoder().encode_into
         self._buffer = bytearray()
         try:
-            self._file = self.path.open("wb", buffering=0)
+            self._file = self.path.open("ab" if append else "wb", buffering=0)
         except OSError as error:
             raise TraceWriteError(self.path, error) from error
 

@@ -1,0 +1,328 @@
+"""The journal: what a member must not forget when its process is killed, in one SQLite file. No asyncio.
+
+It holds a snapshot of the host and, after it, the inputs that have come since, in order: a host that takes up the
+snapshot and goes through the inputs again is where it was. Inputs are written in batches, one row and one transaction
+each; rows are numbered without gaps and carry a checksum, since SQLite checks its write-ahead log but not its pages.
+
+SQLite runs with `synchronous=NORMAL`: a transaction survives the process at once and the machine from the next
+checkpoint. `sync` brings the write-ahead log to the disk before that.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sqlite3
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, Literal, TypeAlias, get_args
+
+import msgspec
+
+from causalcast.model import CausalcastError
+from causalcast.runtime.limits import JOURNAL_BYTES, JOURNAL_INPUTS
+
+FORMAT: Final = 1
+APPLICATION: Final = int.from_bytes(b"caus", "big")
+_ENTRY_OVERHEAD: Final = 32
+"""Bytes that an input counts for beyond what it carries."""
+
+Durability: TypeAlias = Literal["every-message", "interval", "none"]
+DURABILITIES: Final[tuple[str, ...]] = get_args(Durability)
+
+
+class JournalError(CausalcastError):
+    """A journal that cannot be used, or not be written now; it is left as it is."""
+
+
+class Owner(msgspec.Struct, frozen=True, array_like=True):
+    """Whose journal it is."""
+
+    group: str
+    name: str
+    members: tuple[str, ...]
+    stack: str
+    frame_limit: int
+
+
+class Header(msgspec.Struct, frozen=True, array_like=True):
+    """What never changes in a journal."""
+
+    owner: Owner
+    incarnation: int
+
+
+class Input(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Base of what a host is told."""
+
+
+class Received(Input, frozen=True, array_like=True, gc=False, tag=1):
+    """Bodies of the next data frames of a peer, which the process has taken."""
+
+    peer: str
+    bodies: Sequence[bytes]
+
+
+class Broadcast(Input, frozen=True, array_like=True, gc=False, tag=2):
+    """The application broadcasts."""
+
+    payload: bytes
+    topic: str
+    time_ns: int
+
+
+class Taken(Input, frozen=True, array_like=True, gc=False, tag=3):
+    """The application receives the next event of the queue."""
+
+    time_ns: int
+
+
+class Fired(Input, frozen=True, array_like=True, gc=False, tag=4):
+    """A timer is due."""
+
+    timer: str | tuple[str, ...]
+
+
+class Subscribe(Input, frozen=True, array_like=True, gc=False, tag=5):
+    """The application asks for a topic."""
+
+    topic: str
+
+
+class Unsubscribe(Input, frozen=True, array_like=True, gc=False, tag=6):
+    """The application asks for no more of a topic."""
+
+    topic: str
+
+
+class Met(Input, frozen=True, array_like=True, gc=False, tag=7):
+    """A peer has said which life it is."""
+
+    peer: str
+    incarnation: int
+
+
+class Departed(Input, frozen=True, array_like=True, gc=False, tag=8):
+    """A peer has left for good."""
+
+    peer: str
+
+
+class Recovered(Input, frozen=True, array_like=True, gc=False, tag=9):
+    """A life begins that is not the first."""
+
+    time_ns: int
+
+
+AnyInput: TypeAlias = Received | Broadcast | Taken | Fired | Subscribe | Unsubscribe | Met | Departed | Recovered
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode_header: Final = msgspec.msgpack.Decoder(Header).decode
+_decode_inputs: Final = msgspec.msgpack.Decoder(list[AnyInput]).decode
+
+
+class Journal:
+    """An open journal. Nobody else can open it until it is closed or this process ends."""
+
+    def __init__(self, path: Path, owner: Owner, durability: Durability) -> None:
+        """Open the journal at `path`, or begin one there. Raises `JournalError`."""
+        self.path = path
+        self._durable = durability == "every-message"
+        self._batch: list[AnyInput] = []
+        self._bytes = 0
+        self._inputs = 0
+        """Since the last snapshot."""
+        self._unsynced = False
+        try:
+            _begin(path, owner)
+            self._connection = _connect(path)
+        except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
+            raise JournalError(f"the journal {path} cannot be opened: {_words(error)}") from None
+        self._wal = -1
+        try:
+            self._load(owner)
+            self._wal = os.open(f"{path}-wal", os.O_RDONLY)
+        except (OSError, sqlite3.Error, ValueError, TypeError) as error:
+            self.close()
+            raise JournalError(f"the journal {path} cannot be read: {_words(error)}; it is left as it is") from None
+        except JournalError:
+            self.close()
+            raise
+
+    def _load(self, owner: Owner) -> None:
+        query = self._connection.execute
+        if query("PRAGMA application_id").fetchone() != (APPLICATION,):
+            raise JournalError(f"{self.path} is no journal of causalcast; it is left as it is")
+        version = query("PRAGMA user_version").fetchone()[0]
+        if version != FORMAT:
+            raise JournalError(f"{self.path} is a journal of version {version}, and this is version {FORMAT}")
+        damage = query("PRAGMA quick_check(1)").fetchone()[0]
+        if damage != "ok":
+            raise JournalError(f"the journal {self.path} is damaged: {damage.splitlines()[-1]}; it is left as it is")
+        header = _decode_header(self._checked(0, query("SELECT header, checksum FROM journal").fetchone()))
+        for what, mine, theirs in zip(Owner.__struct_fields__, _fields(owner), _fields(header.owner), strict=True):
+            if mine != theirs:
+                raise JournalError(f"the journal {self.path} belongs to another member: {what} {theirs}, not {mine}")
+        self.incarnation = header.incarnation
+        """Of the member: the same in all its lives."""
+        number, data, checksum = query("SELECT number, data, checksum FROM snapshot").fetchone()
+        self.state: bytes = self._checked(number, (data, checksum))
+        """The snapshot; empty in a journal that has just begun."""
+        self.log: list[AnyInput] = []
+        """The inputs since the snapshot; whoever has gone through them may clear this."""
+        for row, data, checksum in query("SELECT number, data, checksum FROM log ORDER BY number"):
+            number += 1
+            if row != number:
+                raise JournalError(f"the journal {self.path} is damaged: {number} is missing; it is left as it is")
+            self.log += _decode_inputs(self._checked(number, (data, checksum)))
+            self._bytes += len(data)
+        self._inputs = len(self.log)
+        self._number = number
+        query("UPDATE journal SET life = life + 1")
+        self.life = int(query("SELECT life FROM journal").fetchone()[0])
+        """1, 2, 3, ... for each time that it was opened."""
+
+    def _checked(self, number: int, row: tuple[bytes, int] | None) -> bytes:
+        if row is None or not isinstance(row[0], bytes) or row[1] != zlib.crc32(row[0], number):
+            raise JournalError(f"the journal {self.path} is damaged: a checksum is wrong; it is left as it is")
+        return row[0]
+
+    # ------------------------------------------------------------------ writing
+
+    @property
+    def long(self) -> bool:
+        """So much was written since the last snapshot that a new one pays."""
+        return (self._inputs >= JOURNAL_INPUTS or self._bytes >= JOURNAL_BYTES) and self._bytes >= len(self.state)
+
+    def append(self, entry: AnyInput) -> None:
+        """One more input; written by the next `commit`."""
+        self._batch.append(entry)
+
+    def write_ahead(self, entry: AnyInput) -> None:
+        """Write down an input that has not happened yet; raises `JournalError` if that fails: it must not happen."""
+        self._batch.append(entry)
+        if not self.commit():
+            self._batch.pop()
+            raise JournalError(f"the journal {self.path} cannot be written, so nothing was done; make room on its disk")
+
+    def commit(self) -> bool:
+        """Write what was appended, so that it survives this process; returns whether nothing is left to write."""
+        batch = self._batch
+        if not batch:
+            return True
+        data = _encode(batch)
+        number = self._number + 1
+        try:
+            self._connection.execute("INSERT INTO log VALUES (?, ?, ?)", (number, data, zlib.crc32(data, number)))
+        except sqlite3.Error:
+            return False
+        self._number = number
+        self._bytes += len(data) + _ENTRY_OVERHEAD
+        self._inputs += len(batch)
+        self._unsynced = True
+        batch.clear()
+        return True
+
+    def secure(self) -> bool:
+        """As `commit`, and where every message counts it survives the machine too."""
+        if not self.commit():
+            return False
+        if self._durable and self._unsynced:
+            try:
+                os.fdatasync(self._wal)
+            except OSError:
+                return False
+            self._unsynced = False
+        return True
+
+    def replace(self, state: bytes) -> bool:
+        """A snapshot after everything so far takes the place of the log; returns whether that could be written."""
+        number = self._number
+        execute = self._connection.execute
+        try:
+            execute("BEGIN IMMEDIATE")
+            execute(
+                "UPDATE snapshot SET number = ?, data = ?, checksum = ?", (number, state, zlib.crc32(state, number))
+            )
+            execute("DELETE FROM log")
+            execute("COMMIT")
+        except sqlite3.Error:
+            if self._connection.in_transaction:
+                execute("ROLLBACK")
+            return False
+        self._batch.clear()
+        self.state = state
+        self._bytes = self._inputs = 0
+        self._unsynced = True
+        return True
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._wal < 0
+
+    def close(self) -> None:
+        """Let go of the file; what was not committed is not written."""
+        if self._wal >= 0:
+            os.close(self._wal)
+            self._wal = -1
+        self._connection.close()
+
+
+def _begin(path: Path, owner: Owner) -> None:
+    """Make a journal at `path` if nothing is there; complete or not at all. Raises `JournalError`, `OSError`."""
+    # The file is not opened to look at it: closing it would let go of the locks that this process has on it.
+    if path.exists():
+        if path.is_file() and not path.stat().st_size:
+            raise JournalError(f"{path} is no journal of causalcast: it is empty; it is left as it is")
+        return
+    wal = Path(f"{path}-wal")
+    if wal.exists():
+        raise JournalError(f"{wal} is there without {path}: the journal is lost in part; move {wal} away to begin anew")
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
+    connection = sqlite3.connect(draft, isolation_level=None)
+    try:
+        header = _encode(Header(owner, secrets.randbits(63) | 1))
+        connection.execute(f"PRAGMA application_id = {APPLICATION}")
+        connection.execute(f"PRAGMA user_version = {FORMAT}")
+        connection.execute("CREATE TABLE journal (header BLOB, checksum INTEGER, life INTEGER)")
+        connection.execute("INSERT INTO journal VALUES (?, ?, 0)", (header, zlib.crc32(header, 0)))
+        connection.execute("CREATE TABLE snapshot (number INTEGER, data BLOB, checksum INTEGER)")
+        connection.execute("INSERT INTO snapshot VALUES (0, ?, ?)", (b"", zlib.crc32(b"", 0)))
+        connection.execute("CREATE TABLE log (number INTEGER PRIMARY KEY, data BLOB, checksum INTEGER)")
+        connection.close()
+        os.link(draft, path)
+    finally:
+        connection.close()
+        draft.unlink(missing_ok=True)
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, timeout=0)
+    try:
+        # The lock is taken before anything else and kept, so that no other process can read what is half written.
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("BEGIN EXCLUSIVE")
+        connection.execute("COMMIT")
+        if connection.execute("PRAGMA application_id").fetchone() == (APPLICATION,):
+            connection.execute("PRAGMA journal_mode = WAL")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _fields(owner: Owner) -> tuple[object, ...]:
+    return msgspec.structs.astuple(owner)
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, sqlite3.OperationalError) and "locked" in str(error):
+        return "a process that runs has it open"
+    if isinstance(error, UnicodeDecodeError):
+        return "it is damaged in the names of its tables"
+    if "not a database" in str(error):
+        return "it is no journal of causalcast, and is left as it is"
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
