@@ -12,7 +12,9 @@ from causalcast.protocols.dissemination.plumtree import Plumtree
 from causalcast.protocols.dissemination.prc import PRC
 from causalcast.protocols.dissemination.retention import BY_NUMBER
 from causalcast.protocols.membership.circulant import CirculantMembership
+from causalcast.protocols.membership.cyclon import Cyclon
 from causalcast.protocols.membership.hyparview import HyParView
+from causalcast.protocols.membership.spray import Spray
 from causalcast.protocols.ordering import TCB
 from causalcast.protocols.ordering.path import Path
 from causalcast.protocols.stack import Stack
@@ -65,17 +67,17 @@ OVERLAY_STACKS: Final = (
     Stack(
         name="pc",
         summary="causal order by path: a new link carries messages once a ping has proved it safe",
-        membership=HyParView,
+        membership=Spray,
         dissemination=PC,
         ordering=Path,
-        wire_types=(*Path.wire_types, *PC.wire_types, *HyParView.wire_types),
+        wire_types=(*Path.wire_types, *PC.wire_types, *Spray.wire_types),
         promises=frozenset({"P1", "P2", "P3", "P7", "P8"}),
         dynamic=True,
         fifo_links=True,
         session_links=True,
         message_cost="1 dot; on every safe link",
-        process_cost="2 views, a count per origin heard of lately, messages of the last minutes, a buffer per new link",
-        source="001, algorithms 2 and 3",
+        process_cost="about ln(n) arcs, a count per origin heard of lately, messages of the last minutes, buffers",
+        source="001, algorithms 2 and 3, section 4",
     ),
     Stack(
         name="prc",
@@ -106,5 +108,20 @@ OVERLAY_STACKS: Final = (
         message_cost="1 dot; payload once a process, 1 dot on every other safe link",
         process_cost="2 views, messages still expected or held up (none at rest), messages of the last minutes",
         source="000, algorithms 2 to 15",
+    ),
+    Stack(
+        name="cptcast-cyclon",
+        summary="cptcast over views that are exchanged all the time",
+        membership=Cyclon,
+        dissemination=CPTCast,
+        ordering=Path,
+        wire_types=(*Path.wire_types, *CPTCast.wire_types, *Cyclon.wire_types),
+        promises=frozenset({"P1", "P2", "P3", "P7", "P8"}),
+        dynamic=True,
+        fifo_links=True,
+        session_links=True,
+        message_cost="1 dot; payload once a process, 1 dot on every other safe link",
+        process_cost="a view, messages still expected or held up (none at rest), messages of the last minutes",
+        source="000, algorithms 2 to 15, section 5.2",
     ),
 )

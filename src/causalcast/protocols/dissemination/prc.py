@@ -83,8 +83,8 @@ class PRC(Search):
 
     def __init__(self, port: Port, membership: Overlay, retention: Retention | None = None) -> None:
         super().__init__(port, membership, retention)
-        self._in: dict[ProcessId, None] = {}
-        """Neighbours from whom every message comes over the link, once."""
+        self._in: dict[ProcessId, int] = {}
+        """Neighbours from whom every message comes over the link, once, and which attempt has made it so."""
         self._incoming: dict[ProcessId, Incoming] = {}
         """Neighbours from whom that will be so."""
         self._bursts: dict[ProcessId, Burst] = {}
@@ -189,7 +189,9 @@ class PRC(Search):
         opener, number = message.opener, message.number
         incoming = self._incoming.get(opener)
         if message.kind == "alpha":
-            if opener not in self._membership.neighbours or (incoming is not None and incoming.number >= number):
+            latest = self._in.get(opener, -1) if incoming is None else incoming.number
+            if opener not in self._membership.neighbours or latest >= number:
+                # One of an attempt that was abandoned since, held up on its way.
                 return
             self._forget_incoming(opener)
             self._incoming[opener] = Incoming(number, {})
@@ -220,7 +222,7 @@ class PRC(Search):
         if incoming is None or incoming.number != number or incoming.since is None:
             return
         del self._incoming[sender]
-        self._in[sender] = None
+        self._in[sender] = number
         for name in incoming.since:
             self._expected.setdefault(name, []).append(sender)
         if burst:
@@ -239,7 +241,7 @@ class PRC(Search):
         self._start_link(peer, number, messages)
 
     def _at_once(self, peer: ProcessId) -> None:
-        self._in[peer] = None
+        self._in[peer] = 0
 
     def _forget(self, peer: ProcessId) -> None:
         super()._forget(peer)
@@ -249,7 +251,7 @@ class PRC(Search):
     def _forget_incoming(self, peer: ProcessId) -> None:
         self._incoming.pop(peer, None)
         self._bursts.pop(peer, None)
-        if self._in.pop(peer, peer) is None:
+        if self._in.pop(peer, None) is not None:
             for name in [name for name, links in self._expected.items() if peer in links]:
                 self._came(peer, name)
 

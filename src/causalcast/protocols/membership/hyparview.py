@@ -322,6 +322,8 @@ class HyParView(Overlay):
             self._stir()
         if peer in self._neighbours:
             self._down(peer)
+            # Should it be there, and have taken this process for a neighbour meanwhile: it is none.
+            self._port.send((peer,), Disconnect(False))
         self._fill()
 
     def timer(self, timer: Timer) -> None:
