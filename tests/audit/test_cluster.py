@@ -33,7 +33,8 @@ def master(tmp_path: Path) -> Iterator[str]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     address = f"spark://127.0.0.1:{port}"
-    environment = os.environ | {
+    # What other tests of this process have set for their sessions is not for this one: their quiet log says nothing.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")} | {
         "SPARK_HOME": str(SPARK),
         "JAVA_HOME": str(find_java().resolve().parents[1]),
         "SPARK_LOCAL_IP": "127.0.0.1",
