@@ -210,6 +210,9 @@ class CPTCast(PRC):
             self._missing[name] = [sender]
             self._port.set_timer(FIRST_WAIT_NS, (MISSING_TIMER, name))
         elif sender not in announcers:
+            if not announcers:
+                # All before it were asked, and perhaps none of them is there any more.
+                self._port.set_timer(NEXT_WAIT_NS, (MISSING_TIMER, name))
             announcers.append(sender)
 
     def _wanted(self, sender: ProcessId, name: MessageId) -> None:

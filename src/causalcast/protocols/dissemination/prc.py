@@ -190,7 +190,11 @@ class PRC(Search):
         incoming = self._incoming.get(opener)
         if message.kind == "alpha":
             latest = self._in.get(opener, -1) if incoming is None else incoming.number
-            if opener not in self._membership.neighbours or latest >= number:
+            if opener not in self._membership.neighbours:
+                # It is no neighbour yet, or not any more: asked over their own link it would say so.
+                self._tell_broken(message)
+                return
+            if latest >= number:
                 # One of an attempt that was abandoned since, held up on its way.
                 return
             self._forget_incoming(opener)
