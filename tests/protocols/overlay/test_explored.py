@@ -1,6 +1,6 @@
 """Every schedule of three and four processes with a link added, removed, broken, a process joining or crashing; and
-each mistake put back is found. What only time mends is left out (see `drawn`), so P7 does not ask for links not yet safe
-where a control message may be lost with a crash or reach somebody who has not joined.
+each mistake put back is found. What only time mends is left out (see `drawn`), so P7 does not ask for links not safe
+yet, where a control message may be lost with a crash or reach somebody who has not joined.
 """
 
 from __future__ import annotations
