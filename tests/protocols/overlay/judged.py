@@ -114,7 +114,7 @@ class Talker:
             ):
                 self.say(host)
         elif isinstance(event, MembershipChanged) and self.name in event.left:
-            self.judge.seen[self.name].since = None
+            self.judge.seen.setdefault(self.name, Seen()).since = None
             self.judge.lapses += 1
         elif isinstance(event, MembershipChanged) and self.name in event.joined and self.name in self.judge.seen:
             self.judge.seen[self.name].since = len(self.judge.pasts)

@@ -197,9 +197,7 @@ class SafeLinks(Dissemination):
 
     def _remember(self, message: PathMessage) -> None:
         self._ledger.add(message)
-        if not self._aging and self._retention.period_ns is not None:
-            self._aging = True
-            self._port.set_timer(self._retention.period_ns, AGE_TIMER)
+        self._age_later()
         full = None
         for peer, opening in self._opening.items():
             if opening.buffer is not None:
@@ -239,6 +237,7 @@ class SafeLinks(Dissemination):
                 self._enter(sender, counts)
             case Past(past):
                 self._ledger.keep(past)
+                self._age_later()
             case Skip(counts):
                 self._skip(counts)
             case _:
@@ -339,6 +338,7 @@ class SafeLinks(Dissemination):
         if self._membership.member or sender not in self._safe:
             return
         self._ledger.take_over(counts)
+        self._age_later()
         self._membership.settle()
         for peer in list(self._opening):
             self._attempt(peer)
@@ -360,12 +360,17 @@ class SafeLinks(Dissemination):
 
     # ------------------------------------------------------------------ time
 
+    def _age_later(self) -> None:
+        if not self._aging and self._retention.period_ns is not None:
+            self._aging = True
+            self._port.set_timer(self._retention.period_ns, AGE_TIMER)
+
     def timer(self, timer: Timer) -> None:
         """An attempt took too long, or a period is over."""
         if timer == AGE_TIMER:
-            self._aging = self._ledger.age()
-            if self._aging and self._retention.period_ns is not None:
-                self._port.set_timer(self._retention.period_ns, AGE_TIMER)
+            self._aging = False
+            if self._ledger.age():
+                self._age_later()
         elif isinstance(timer, tuple) and timer[1] in self._opening:
             self._attempt(timer[1])
 
