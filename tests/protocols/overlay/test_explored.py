@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from causalcast.protocols.dissemination import search
 from causalcast.simulation.explorer import Case, Outcome, explore
 from causalcast.simulation.local import Promptness
 from causalcast.simulation.steps import Join, Suspect
@@ -100,7 +101,8 @@ def test_every_schedule_of_four_processes(name: str) -> None:
     explored(case(name, line, (1, 0, 0, 0), Suspect("a", "d"), names=(*NAMES, "d"), routes=routes))
 
 
-def test_the_way_of_a_control_message_breaks_and_another_is_found() -> None:
+def test_the_way_of_a_control_message_breaks_and_another_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "FEW_ORIGINS", 0)
     explored(
         case("prc", BENT, (0, 0, 0, 0), ADD, names=(*NAMES, "d"), sizes=links),
     )

@@ -48,6 +48,11 @@ class Ledger:
         self._old.pop(origin, None)
         self._young[origin] = counter
 
+    @property
+    def origins(self) -> int:
+        """How many origins are known."""
+        return len(self._old) + len(self._young)
+
     def counts(self) -> tuple[MessageId, ...]:
         """The count of every origin that is known."""
         return (*self._old.items(), *self._young.items())
@@ -92,4 +97,4 @@ class Ledger:
 
     def tables(self) -> dict[str, int]:
         """Sizes of its tables."""
-        return {"origins": len(self._young) + len(self._old), "kept": len(self._kept)}
+        return {"origins": self.origins, "kept": len(self._kept)}

@@ -43,6 +43,8 @@ AGE_TIMER: Final = "link.age"
 
 WAY_NS: Final = 20_000_000_000
 """How long the first attempt over a way of safe links may take; each further one twice as long."""
+SEARCH_NS: Final = 3_000_000_000
+"""How long a search for a way may take; then the next attempt begins."""
 ASK_NS: Final = 5_000_000_000
 """How long the first attempt by asking may take; each further one twice as long."""
 
@@ -113,6 +115,8 @@ class Opening(msgspec.Struct, eq=False, gc=False):
     number: int = 0
     """Of the attempt at hand; whatever carries another belongs to an abandoned one."""
     attempts: int = 0
+    under_way: bool = False
+    """Whether this attempt has a way, and its control messages are on it."""
     buffer: list[PathMessage] | None = None
     """What was delivered since the protocol began to gather."""
 
@@ -296,6 +300,7 @@ class SafeLinks(Dissemination):
         """The next attempt to make the link to `peer` safe."""
         opening = self._opening[peer]
         opening.buffer = None
+        opening.under_way = False
         if not self._membership.member:
             # It has its contact's past, and is not sent all of it: first it has to be told.
             return
@@ -307,13 +312,19 @@ class SafeLinks(Dissemination):
             return
         self._number += 1
         opening.number = self._number
-        self._port.set_timer(WAY_NS << opening.attempts - 1, (LINK_TIMER, peer))
         if opening.attempts == 1 and len(opening.route) > 1 and opening.route[1] in self._safe:
-            self._begin(peer, opening, opening.route)
-        elif opening.attempts > MAX_WAYS or not self._safe or not self._search(peer, opening):
+            self._try_way(peer, opening, opening.route)
+            return
+        self._port.set_timer(SEARCH_NS, (LINK_TIMER, peer))
+        if opening.attempts > MAX_WAYS or not self._safe or not self._search(peer, opening):
             opening.attempts = max(opening.attempts, MAX_WAYS + 1)
             self._port.set_timer(ASK_NS << opening.attempts - MAX_WAYS - 1, (LINK_TIMER, peer))
             self._port.send((peer,), Ask(opening.number))
+
+    def _try_way(self, peer: ProcessId, opening: Opening, path: tuple[ProcessId, ...]) -> None:
+        self._port.set_timer(WAY_NS << opening.attempts - 1, (LINK_TIMER, peer))
+        opening.under_way = True
+        self._begin(peer, opening, path)
 
     def _opened(self, peer: ProcessId) -> Opening:
         """The link to `peer` is safe from now on."""

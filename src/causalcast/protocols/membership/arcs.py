@@ -331,6 +331,10 @@ class Arcs(Overlay):
             self._port.disconnect(peer)
 
     def _exchanged(self, sender: ProcessId, names: tuple[ProcessId, ...], *, reply: bool) -> None:
+        if sender not in self._neighbours:
+            # Exchanges are between neighbours: the sender takes this process for one.
+            self._port.send((sender,), Arc(False))
+            return
         if reply:
             if self._offered is None or self._offered[0] != sender:
                 return

@@ -11,6 +11,8 @@ Departures from the paper, each for an overlay that stays or becomes one:
 * Who ends a walk, and whoever asks to be a neighbour, counts as one only when the other has agreed.
 * Peers whose link failed are remembered, as many as fit the passive view, and one is asked again now and then with high
   priority: two halves of a broken network have nobody else to find each other by.
+* Who is parted with for the sake of another is told of one who has room: the joiner, or whom the other side parts with.
+  So making room does not cut the overlay apart.
 * Every `mix_every`-th round asks a passive peer with high priority: where all joined at once through one contact,
   views can be full and closed, and nothing else would open them.
 * A process around which nothing changes for `quiet_rounds` stops shuffling until something does, unless it lost
@@ -23,14 +25,22 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from causalcast.protocols.membership.hyparview_messages import (
+    Answer,
+    Disconnect,
+    ForwardJoin,
+    Join,
+    Neighbour,
+    Shuffle,
+    ShuffleReply,
+)
 from causalcast.protocols.membership.overlay import DEFAULT_SIZE, Overlay
-from causalcast.protocols.port import WireMessage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from causalcast.model import ProcessId, Roster
-    from causalcast.protocols.port import Port, Timer
+    from causalcast.protocols.port import Port, Timer, WireMessage
 
 ROUND_TIMER: Final = "hyparview.round"
 JOIN_TIMER: Final = "hyparview.join"
@@ -67,53 +77,6 @@ class HyParViewParameters:
         return cls(active, 6 * active)
 
 
-class Join(WireMessage, frozen=True, array_like=True, gc=False, tag=100):
-    """Let me in."""
-
-
-class ForwardJoin(WireMessage, frozen=True, array_like=True, gc=False, tag=101):
-    """Somebody joined: walks at random."""
-
-    joiner: str
-    hops: int
-    path: tuple[str, ...]
-    """Where it has been, from the contact on."""
-
-
-class Neighbour(WireMessage, frozen=True, array_like=True, gc=False, tag=102):
-    """Let us be neighbours; `high`: not to be refused."""
-
-    high: bool
-    route: tuple[str, ...] = ()
-    """A way from the receiver to the sender over others, if one is known."""
-
-
-class Answer(WireMessage, frozen=True, array_like=True, gc=False, tag=103):
-    """To a JOIN or NEIGHBOR."""
-
-    accepted: bool
-
-
-class Disconnect(WireMessage, frozen=True, array_like=True, gc=False, tag=104):
-    """Neighbours no longer; `gone`: the sender leaves the group."""
-
-    gone: bool
-
-
-class Shuffle(WireMessage, frozen=True, array_like=True, gc=False, tag=105):
-    """Names to exchange, on a random walk."""
-
-    origin: str
-    hops: int
-    names: tuple[str, ...]
-
-
-class ShuffleReply(WireMessage, frozen=True, array_like=True, gc=False, tag=106):
-    """As many names in exchange."""
-
-    names: tuple[str, ...]
-
-
 class HyParView(Overlay):
     """One process's views."""
 
@@ -121,6 +84,7 @@ class HyParView(Overlay):
         "_asked",
         "_awake",
         "_contact",
+        "_given_up",
         "_lost",
         "_lost_wait",
         "_passive",
@@ -155,6 +119,8 @@ class HyParView(Overlay):
         """Names in the last SHUFFLE of this process: the first to make room for those that come back."""
         self._contact: ProcessId | None = None
         """Through whom it joins, until it has."""
+        self._given_up: ProcessId = ""
+        """With whom it parts when who was asked last agrees, if it has to."""
         self._round = 0
         self._quiet = 0
         """Rounds since a member came or went nearby."""
@@ -194,7 +160,7 @@ class HyParView(Overlay):
 
     def switch_neighbour(self, peer: ProcessId) -> None:
         if peer in self._neighbours:
-            self._part(peer)
+            self._part(peer, Disconnect(False))
             self._refused[peer] = None
             self._fill()
 
@@ -202,17 +168,20 @@ class HyParView(Overlay):
 
     def receive(self, sender: ProcessId, message: WireMessage) -> None:
         """One of its own messages."""
+        if isinstance(message, ForwardJoin | Shuffle) and sender not in self._neighbours:
+            # Walks go from neighbour to neighbour: the sender takes this process for one.
+            self._port.send((sender,), Disconnect(False))
         match message:
             case Join():
                 self._join(sender)
             case ForwardJoin():
                 self._walk(sender, message)
-            case Neighbour(high, route):
-                self._neighbour(sender, high=high, route=route)
+            case Neighbour():
+                self._neighbour(sender, message)
             case Answer(accepted):
                 self._answer(sender, accepted=accepted)
-            case Disconnect(gone):
-                self._parted(sender, gone=gone)
+            case Disconnect():
+                self._parted(sender, message)
             case Shuffle():
                 self._shuffled(sender, message)
             case ShuffleReply(names):
@@ -248,14 +217,14 @@ class HyParView(Overlay):
             self._remember(joiner)
         self._port.send((self._one_of(nexts),), ForwardJoin(joiner, hops - 1, (*message.path, self.name)))
 
-    def _neighbour(self, sender: ProcessId, *, high: bool, route: tuple[ProcessId, ...]) -> None:
+    def _neighbour(self, sender: ProcessId, message: Neighbour) -> None:
         if sender in self._neighbours:
             self._port.send((sender,), Answer(True))
-        elif self.member and (high or len(self._neighbours) < self.of.active):
+        elif self.member and (message.high or len(self._neighbours) < self.of.active):
             self._port.connect(sender)
             self._port.send((sender,), Answer(True))
             self._asked.pop(sender, None)
-            self._add(sender, route=route)
+            self._add(sender, route=message.route, instead=message.instead)
         else:
             self._port.send((sender,), Answer(False))
 
@@ -279,17 +248,22 @@ class HyParView(Overlay):
             self._refused[sender] = None
             self._fill()
 
-    def _parted(self, sender: ProcessId, *, gone: bool) -> None:
-        if gone:
+    def _parted(self, sender: ProcessId, message: Disconnect) -> None:
+        if message.gone:
             self._passive.pop(sender, None)
             self._lost.pop(sender, None)
-        if sender in self._neighbours:
-            self._down(sender)
-            if gone:
-                self._stir()
-            else:
-                self._remember(sender)
-                self._refused[sender] = None
+        if sender not in self._neighbours:
+            return
+        self._down(sender)
+        if message.gone:
+            self._stir()
+        else:
+            self._remember(sender)
+            self._refused[sender] = None
+        instead = message.instead
+        if instead and instead != self.name and instead not in self._neighbours and instead not in self._asked:
+            self._ask(instead, high=not self._neighbours)
+        elif not message.wait or not self._neighbours:
             self._fill()
 
     def _shuffled(self, sender: ProcessId, message: Shuffle) -> None:
@@ -374,7 +348,13 @@ class HyParView(Overlay):
     def _mix(self) -> None:
         candidates = [peer for peer in self._passive if peer not in self._asked]
         if candidates and not self._asked and self._quiet < self.of.quiet_rounds:
-            self._ask(self._one_of(candidates), high=True)
+            self._swap(self._one_of(candidates))
+
+    def _swap(self, peer: ProcessId) -> None:
+        """Ask `peer` to be a neighbour, in place of one of now if there is no room."""
+        full = len(self._neighbours) >= self.of.active
+        self._given_up = self._one_of(self._neighbours) if full else ""
+        self._ask(peer, high=True, instead=self._given_up)
 
     def _seek_lost(self) -> None:
         left, wait = self._lost_wait
@@ -384,22 +364,29 @@ class HyParView(Overlay):
             return
         wait = min(2 * wait, LONGEST_WAIT)
         self._lost_wait = (wait, wait)
-        self._ask(self._one_of(candidates), high=True)
+        self._swap(self._one_of(candidates))
 
     # ------------------------------------------------------------------ views
 
-    def _add(self, peer: ProcessId, *, joining: bool = False, route: tuple[ProcessId, ...] = ()) -> None:
-        """Make `peer` a neighbour, and room for it; its link stands."""
+    def _add(
+        self, peer: ProcessId, *, joining: bool = False, route: tuple[ProcessId, ...] = (), instead: ProcessId = ""
+    ) -> None:
+        """Make `peer` a neighbour, and room for it; its link stands. `instead` has room for who makes it."""
         self._passive.pop(peer, None)
         self._lost.pop(peer, None)
         if peer in self._neighbours:
             return
         if len(self._neighbours) >= self.of.active:
-            self._part(self._one_of(self._neighbours))
+            given_up = self._given_up
+            if given_up in self._neighbours:
+                self._part(given_up, Disconnect(False, "", True))
+            else:
+                self._part(self._one_of(self._neighbours), Disconnect(False, instead or peer))
+        self._given_up = ""
         self._up(peer, joining=joining, route=route)
 
-    def _part(self, peer: ProcessId) -> None:
-        self._port.send((peer,), Disconnect(False))
+    def _part(self, peer: ProcessId, farewell: Disconnect) -> None:
+        self._port.send((peer,), farewell)
         self._down(peer)
         self._port.disconnect(peer)
         self._remember(peer)
@@ -414,10 +401,10 @@ class HyParView(Overlay):
                 return
             self._ask(self._one_of(candidates), high=not self._neighbours)
 
-    def _ask(self, peer: ProcessId, *, high: bool, route: tuple[ProcessId, ...] = ()) -> None:
+    def _ask(self, peer: ProcessId, *, high: bool, route: tuple[ProcessId, ...] = (), instead: ProcessId = "") -> None:
         self._asked[peer] = None
         self._port.connect(peer)
-        self._port.send((peer,), Neighbour(high, route))
+        self._port.send((peer,), Neighbour(high, route, instead))
 
     def _remember(self, peer: ProcessId, sent: Iterable[ProcessId] = ()) -> None:
         passive = self._passive
