@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from causalcast.simulation.simulator import Simulator
 
 S = 1_000_000_000
-OVERLAYS = ("flood", "pc", "cptcast-cyclon")
+OVERLAYS = ("prc", "pc", "cptcast-cyclon")
 """HyParView, Spray, Cyclon."""
 
 
