@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
 
-from causalcast import Delivered, GroupClosedError, Subscribed, TopicError
+import causalcast
+from causalcast import (
+    Delivered,
+    GroupClosedError,
+    Message,
+    Stable,
+    Subscribed,
+    Tag,
+    TopicError,
+    UnsupportedByStackError,
+)
+from causalcast.cli.node import event_line
+from causalcast.model import Roster
 from causalcast.trace import read_jsonl
 from tests.runtime.cluster import members, run
 
@@ -51,3 +64,24 @@ def test_a_topic_has_its_own_order_and_goes_into_the_trace(tmp_path: Path) -> No
         ("deliver", None),
         ("broadcast", "sport"),
     ]
+
+
+def test_nobody_leaves_a_topic_that_is_everyones() -> None:
+    async def main() -> None:
+        async with members("ab") as (a, _):
+            with pytest.raises(UnsupportedByStackError, match="everyone is subscribed"):
+                await a.topic("news").unsubscribe()
+
+    run(main())
+
+
+def test_a_stack_for_session_links_is_refused() -> None:
+    with pytest.raises(UnsupportedByStackError, match="'flood' is made for session links"):
+        causalcast.open("a", listen="127.0.0.1:0", peers={}, stack="flood")
+
+
+def test_a_node_says_which_topic() -> None:
+    tag = Tag("a", 1, (), (1, 0), Roster("ab", "news"))
+    for event in (Delivered(Message(b"x", tag, "news")), Stable(tag, "news")):
+        assert json.loads(event_line(event))["topic"] == "news"
+    assert "topic" not in json.loads(event_line(Stable(tag)))

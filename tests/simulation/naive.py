@@ -42,10 +42,6 @@ class NaiveHost:
     def now_ns(self) -> int:
         return self.naive.now
 
-    @property
-    def now(self) -> int:
-        return self.naive.now
-
     def send(self, destinations: Sequence[str], message: WireMessage) -> None:
         self.naive.send(self.name, destinations, message)
 

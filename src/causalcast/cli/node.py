@@ -174,9 +174,9 @@ def event_line(event: Event) -> bytes:
     """An event as one JSON object."""
     match event:
         case Delivered(message):
-            return _message_line("delivered", message.tag, message.payload)
-        case Stable(tag):
-            return msgspec.json.encode({"event": "stable", "origin": tag.origin, "counter": tag.counter})
+            return _message_line("delivered", message.tag, message.payload, message.topic)
+        case Stable(tag, topic):
+            return msgspec.json.encode(_fields("stable", tag, topic))
         case MembershipChanged(joined, left, evicted):
             return msgspec.json.encode({"event": "membership", "joined": joined, "left": left, "evicted": evicted})
         case Subscribed(topic):
@@ -185,8 +185,15 @@ def event_line(event: Event) -> bytes:
             return msgspec.json.encode({"event": "unsubscribed", "topic": topic})
 
 
-def _message_line(event: str, tag: Tag, payload: bytes) -> bytes:
+def _fields(event: str, tag: Tag, topic: str) -> dict[str, object]:
     fields: dict[str, object] = {"event": event, "origin": tag.origin, "counter": tag.counter}
+    if topic:
+        fields["topic"] = topic
+    return fields
+
+
+def _message_line(event: str, tag: Tag, payload: bytes, topic: str = "") -> bytes:
+    fields = _fields(event, tag, topic)
     try:
         fields["payload"] = payload.decode()
     except UnicodeDecodeError:

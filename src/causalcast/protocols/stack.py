@@ -9,7 +9,7 @@ import msgspec
 
 from causalcast.model import ProtocolViolationError, SnapshotError, UnsupportedByStackError
 from causalcast.protocols.layers import BaseProcess
-from causalcast.protocols.topics import TOPIC_TIMER, Topics, topic_of
+from causalcast.protocols.topics import TOPIC_TIMER, Topics, any_of, topic_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,10 +95,7 @@ class Stack:
 
     def decoder(self) -> msgspec.msgpack.Decoder[WireMessage]:
         """Decodes, and checks the types of, the wire messages of this stack and of no other."""
-        union = self.wire_types[0]
-        for other in self.wire_types[1:]:
-            union = union | other  # type: ignore[assignment]
-        return msgspec.msgpack.Decoder(union)
+        return msgspec.msgpack.Decoder(any_of(self.wire_types))
 
 
 class ProcessState(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -194,6 +191,12 @@ class StackProcess(BaseProcess):
 
     def subscribe(self, topic: str) -> None:
         self._the_topics(topic).subscribe(topic)
+
+    def unsubscribe(self, topic: str) -> None:
+        if self._topics is None:
+            super().unsubscribe(topic)
+        else:
+            raise UnsupportedByStackError(f"everyone is subscribed to every topic of this stack, so to {topic!r} too")
 
     def _the_topics(self, topic: str) -> Topics:
         if self._topics is None:

@@ -7,6 +7,8 @@ and is not forgotten: its counters must not start again.
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -31,14 +33,16 @@ TOPIC_TIMER: Final = "topic"
 """The first word of timers of topics; then come the topic and the timer."""
 
 
+def any_of(wire_types: Sequence[type[WireMessage]]) -> type[WireMessage]:
+    """The union of these types, as msgspec takes it."""
+    return reduce(or_, wire_types)
+
+
 def topical(wire_types: Sequence[type[WireMessage]]) -> type[WireMessage]:
     """The message that carries one of `wire_types` of a topic."""
-    union = wire_types[0]
-    for other in wire_types[1:]:
-        union = union | other  # type: ignore[assignment]
     message: type[WireMessage] = msgspec.defstruct(  # type: ignore[assignment] # the base says it
         "TopicMessage",
-        [("topic", str), ("message", union)],
+        [("topic", str), ("message", any_of(wire_types))],
         bases=(WireMessage,),
         module=__name__,
         frozen=True,

@@ -21,7 +21,6 @@ from causalcast.model import (
 from causalcast.model.roster import MAX_NAME_BYTES, is_name
 from causalcast.protocols import DEFAULT_STACK, stack
 from causalcast.protocols.topics import MAX_TOPIC_BYTES
-from causalcast.protocols.wire import FRAME_HEADER_BYTES
 from causalcast.runtime.address import Address
 from causalcast.runtime.host import Host
 from causalcast.runtime.journal import DURABILITIES, Journal, Owner
@@ -73,9 +72,10 @@ def open(  # noqa: PLR0913 - all but the first by name
     process before all that led to it is on the disk; with "interval" SQLite brings it there from time to time, so that
     a process that is killed comes back and a machine that loses its power may not; with "none" there is no journal.
 
-    Raises `InvalidNameError`, `InvalidAddressError`, `UnknownStackError`, `UnsupportedByStackError` for a journal where
-    the stack keeps nothing, `ValueError` for another durability; entering the context raises `OSError` if the
-    address cannot be had, `TlsError` if the certificates cannot be used, `JournalError` if the journal cannot.
+    Raises `InvalidNameError`, `InvalidAddressError`, `UnknownStackError`, `UnsupportedByStackError` for a stack that is
+    made for session links and for a journal where the stack keeps nothing, `ValueError` for another durability; entering
+    the context raises `OSError` if the address cannot be had, `TlsError` if the certificates cannot be used,
+    `JournalError` if the journal cannot.
     """
     return Group(name, listen, peers, stack, group, trace, frame_limit, tls, journal, durability)
 
@@ -111,6 +111,11 @@ class Group:
         if not is_name(group):
             raise InvalidNameError(f"{group!r} cannot name a group: use 1 to {MAX_NAME_BYTES} bytes of UTF-8")
         self._stack = stack(stack_name)
+        if self._stack.session_links:
+            raise UnsupportedByStackError(
+                f"{stack_name!r} is made for session links, which real sockets do not offer yet: "
+                "simulate or explore it, or open the group with a stack for durable links"
+            )
         if durability not in DURABILITIES:
             raise ValueError(f"durability is one of {', '.join(DURABILITIES)}, not {durability!r}")
         self._journal = Path(journal) if journal is not None and durability != "none" else None
@@ -165,7 +170,7 @@ class Group:
         The tag is made at the moment of sending, from what the application has taken by then. While a bounded buffer
         is full this waits, in order of the calls; if it is cancelled while it waits, nothing is sent.
         Raises `PayloadTooLargeError`, `GroupClosedError`, and `TypeError` for what are not bytes; with a topic
-        `UnsupportedByStackError` and `TopicError`.
+        `UnsupportedByStackError` and `TopicError`, with a journal `JournalError` while it cannot be written.
         """
         if not isinstance(payload, bytes):
             raise TypeError(f"a payload is bytes, not {type(payload).__name__}; encode it first")
@@ -179,7 +184,7 @@ class Group:
         self._in_turn += 1
         tag = host.broadcast(payload, topic)
         if self._tracer is not None:
-            self._tracer.broadcast(tag, topic, len(payload), FRAME_HEADER_BYTES + host.encoded_bytes - len(payload))
+            self._tracer.broadcast(*host.sent(tag, topic, payload))
         return tag
 
     def __aiter__(self) -> Self:

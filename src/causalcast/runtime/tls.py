@@ -35,7 +35,7 @@ class Tls:
         """What asyncio takes, for the side that listens or the one that dials; raises `TlsError`."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
-        # Members are known by their names, not by their hosts'; `names` checks them.
+        # Members are known by their names, not by their hosts'; `require_name` checks them.
         context.check_hostname = False
         context.verify_mode = ssl.CERT_REQUIRED
         for path in (self.authority, self.certificate, self.key):

@@ -40,15 +40,16 @@ class Copy(NamedTuple):
 class DisturbedHost(SimulatedHost):
     """A host that comes late, crashes, recovers, pauses or leaves, and writes its steps down."""
 
-    __slots__ = ("_left", "_pauses", "_retiring", "_snapshot", "_waiting", "absent", "journal")
+    __slots__ = ("_pauses", "_retiring", "_snapshot", "_waiting", "absent", "journal", "left")
 
     journal: Journal
+    left: Callable[[ProcessId], None]
+    """Called once this process has left and its application has taken all."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.absent = False
         """Not there yet, or no more."""
-        self._left: Callable[[ProcessId], None] = _unheard
         self._retiring = False
         self._snapshot: bytes | None = None
         """What it has written down, while it is down and will recover."""
@@ -87,19 +88,15 @@ class DisturbedHost(SimulatedHost):
         self.process = simulator.stack.recover(self, simulator.members, snapshot)
         self.resume(None, None)
 
-    def retire_to(self, left: Callable[[ProcessId], None]) -> None:
-        """`left` is called once this process has left and its application has taken all."""
-        self._left = left
-
     def retire(self) -> None:
         self._retiring = True
         if not self.queue:
-            self._left(self.name)
+            self.left(self.name)
 
     def drain(self) -> None:
         super().drain()
         if self._retiring and not self.queue and not self.absent:
-            self._left(self.name)
+            self.left(self.name)
 
     def pause(self, _: None, __: None) -> None:
         """Stand still until as many `resume`s as there were pauses."""
@@ -140,7 +137,7 @@ class DisturbedHost(SimulatedHost):
         if self._can(self.take_late):
             super().take_late(None, None)
             if self._retiring and not self.queue and not self.absent:
-                self._left(self.name)
+                self.left(self.name)
 
     def join(self, contact: ProcessId | None, _: None = None) -> None:
         if contact is not None:
@@ -176,10 +173,6 @@ class DisturbedHost(SimulatedHost):
     def broadcast(self, payload: bytes, topic: str = "") -> Tag:
         self.journal.write(world.Broadcast(self.name, payload, topic))
         return super().broadcast(payload, topic)
-
-
-def _unheard(_: ProcessId) -> None:
-    """Nobody wants to know."""
 
 
 class Journal:
@@ -252,7 +245,7 @@ class Disturbances:
     def add(self, host: DisturbedHost) -> None:
         """One more host of the run."""
         host.journal = self._journal
-        host.retire_to(self._leave_at_last)
+        host.left = self._leave_at_last
         host.absent = host.name not in self._simulator.members
         if host.absent and self._simulator.sessions is not None:
             self._simulator.sessions.absent([host.name])

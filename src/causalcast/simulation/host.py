@@ -109,11 +109,6 @@ class SimulatedHost:
         """All processes that ever are part of the run."""
         return self._simulator.roster
 
-    @property
-    def now(self) -> int:
-        """The present, in nanoseconds."""
-        return self._simulator.queue.now
-
     def broadcast(self, payload: bytes, topic: str = "") -> Tag:
         """Broadcast now; returns the tag."""
         self._simulator.wire_bytes = 0

@@ -78,11 +78,11 @@ class Publisher:
 
     def start(self, host: SimulatedHost) -> None:
         for change in self._changes:
-            if change.time_ns <= host.now:
+            if change.time_ns <= host.now_ns():
                 self._make(host, change)
             else:
-                host.call_after(change.time_ns - host.now, partial(self._make, host, change))
-        self._schedule(host, max(self._workload.begin_ns - host.now, 0))
+                host.call_after(change.time_ns - host.now_ns(), partial(self._make, host, change))
+        self._schedule(host, max(self._workload.begin_ns - host.now_ns(), 0))
 
     def receive(self, host: SimulatedHost, event: Event) -> None:
         if self._workload.subscribers_only and isinstance(event, Subscribed):

@@ -129,7 +129,7 @@ class _Sender(_Reader):
         self._random = source
 
     def start(self, host: SimulatedHost) -> None:
-        self._schedule(host, max(self._workload.begin_ns - host.now, 0))
+        self._schedule(host, max(self._workload.begin_ns - host.now_ns(), 0))
 
     def _schedule(self, host: SimulatedHost, wait_ns: int = 0) -> None:
         if self._left:
