@@ -9,11 +9,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from causalcast.protocols import STACKS, stack
+from causalcast.protocols.hypercube_stacks import REPAIRED_STACKS
 from causalcast.protocols.twin_stacks import TWIN_STACKS
 from causalcast.simulation.properties import violations
 from causalcast.simulation.world import Take, World
 
 DURABLE = [name for name, entry in STACKS.items() if not entry.session_links]
+
+SEEDED = [name for name in DURABLE if name not in {entry.name for entry in REPAIRED_STACKS}]
+"""Those repaired take a timer for every few messages here, rounds without end: `vcube/test_repaired_tree.py` has slower
+clocks, and crashes.
+"""
 
 TWINS = {entry.name for entry in TWIN_STACKS}
 """They share most of their code with each other and with those above: fewer seeds do."""
@@ -72,7 +78,7 @@ def seeded(
     return world
 
 
-@pytest.mark.parametrize("name", DURABLE)
+@pytest.mark.parametrize("name", SEEDED)
 @pytest.mark.parametrize("late", [0.0, 0.9], ids=["eager", "late"])
 def test_promises_hold_over_long_seeded_runs(name: str, late: float) -> None:
     for seed in range(3 if name in TWINS else 12):
@@ -80,7 +86,7 @@ def test_promises_hold_over_long_seeded_runs(name: str, late: float) -> None:
         assert violations(world.logs, STACKS[name].promises) == [], seed
 
 
-@pytest.mark.parametrize("name", DURABLE)
+@pytest.mark.parametrize("name", SEEDED)
 def test_an_old_message_replayed_after_its_effects_changes_nothing(name: str) -> None:
     """USERS 1: links that duplicate and reorder at once."""
     for seed in range(3 if name in TWINS else 12):

@@ -6,7 +6,7 @@ from typing import Final
 
 from causalcast.model import UnknownStackError
 from causalcast.protocols.dissemination import Direct
-from causalcast.protocols.hypercube_stacks import HYPERCUBE_STACKS
+from causalcast.protocols.hypercube_stacks import HYPERCUBE_STACKS, REPAIRED_STACKS
 from causalcast.protocols.membership import StaticMembership
 from causalcast.protocols.ordering import CBCAST, TCB, Unordered
 from causalcast.protocols.overlay_stacks import OVERLAY_STACKS
@@ -74,6 +74,7 @@ _STACKS: Final = (
     ),
     *TWIN_STACKS,
     *HYPERCUBE_STACKS,
+    *REPAIRED_STACKS,
     *OVERLAY_STACKS,
 )
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from causalcast.protocols import stack
 from causalcast.protocols.hypercube_stacks import REPAIRED_STACKS, CausalTree
 from causalcast.simulation import Network, Uniform, process_names
 from causalcast.simulation.faults import Crash as CrashFault
@@ -18,14 +19,14 @@ from tests.protocols.vcube.worlds import Run, sizes
 if TYPE_CHECKING:
     from causalcast.protocols.membership.diagnosis import DiagnosedVCube
 
-STACKS = {each.name: each for each in REPAIRED_STACKS}
+STACKS = [each.name for each in REPAIRED_STACKS]
 NAMES = [f"p{i}" for i in range(8)]
 MS = 1_000_000
 SECOND = 1_000 * MS
 
 
 def world(name: str) -> World:
-    return World(replace(STACKS[name], dynamic=True), NAMES)
+    return World(replace(stack(name), dynamic=True), NAMES)
 
 
 def delivered(made: World) -> set[str]:
@@ -84,11 +85,11 @@ def test_a_wrong_suspicion_loses_nothing() -> None:
         assert seen == {b"x", b"y"}
 
 
-@pytest.mark.parametrize("name", list(STACKS))
+@pytest.mark.parametrize("name", STACKS)
 @pytest.mark.parametrize("settings", [{"crashes": 2}, {"crashes": 1, "wrong": 3}, {"duplicates": True}], ids=str)
 def test_random_schedules_keep_what_is_promised(name: str, settings: Any) -> None:
     for seed in range(8):
-        run = Run(STACKS[name], seed, members=3 + seed % 5, actions=12, topics=("",), **settings)
+        run = Run(stack(name), seed, members=3 + seed % 5, actions=12, topics=("",), **settings)
         assert run.run() == [], seed
 
 
@@ -102,7 +103,7 @@ class NeverAgain(CausalTree):
 
 
 def test_without_heirs_a_message_is_lost() -> None:
-    made = World(replace(STACKS["vcube-tree"], dissemination=NeverAgain, dynamic=True), NAMES)
+    made = World(replace(stack("vcube-tree"), dissemination=NeverAgain, dynamic=True), NAMES)
     made.broadcast("p0", b"x")
     made.do(Receive("p0", "p4"))
     for name in ("p0", "p1", "p2"):
@@ -129,7 +130,7 @@ def rounds_to_detect(nodes: int, victim: int) -> dict[str, int]:
     """After how many rounds each survivor suspects the crashed member, everyone watching throughout."""
     names = process_names(nodes)
     simulator = Simulator(
-        STACKS["vcube-tree"],
+        stack("vcube-tree"),
         names,
         Broadcasts(0),
         network=Network(Uniform(MS, 10 * MS)),
@@ -164,7 +165,7 @@ def test_section_2_4_all_learn_of_a_crash_within_log_squared_rounds(nodes: int) 
 
 def test_a_round_is_log_n_tests_and_they_end_with_their_use() -> None:
     network = Network(Uniform(MS, 10 * MS))
-    done = Simulator(STACKS["vcube-tree"], process_names(16), Broadcasts(1), network=network, seed=1).run()
+    done = Simulator(stack("vcube-tree"), process_names(16), Broadcasts(1), network=network, seed=1).run()
     assert done.deliveries == 16 * 15
     copies = 2 * 16 * 15 + 16 * 15
     assert copies <= done.sends <= copies + 2 * 16 * 4 * 4
