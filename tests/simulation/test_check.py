@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from causalcast.protocols import Stack, stack
+from causalcast.protocols import STACKS, Stack, stack
 from causalcast.protocols.ordering.unordered import Unordered
 from causalcast.simulation import NS_PER_MS, Broadcasts, Network, Simulator, Uniform, process_names
 from causalcast.simulation.check import CHECK_LIMIT, UncheckableError, check
@@ -140,6 +140,12 @@ def test_an_error_of_the_application_is_no_finding() -> None:
 def test_a_run_that_is_too_long_is_refused() -> None:
     with pytest.raises(UncheckableError, match=f"{CHECK_LIMIT:,} steps"):
         checked(stack("unordered"), messages=400)
+
+
+@pytest.mark.parametrize("name", [name for name, entry in STACKS.items() if entry.session_links])
+def test_a_run_over_session_links_is_refused(name: str) -> None:
+    with pytest.raises(UncheckableError, match=f"session links, as those of '{name}', cannot be repeated"):
+        checked(stack(name))
 
 
 def test_a_run_that_time_decides_is_refused() -> None:

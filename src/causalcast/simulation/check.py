@@ -37,7 +37,7 @@ _DIFFERENT: Final = "the run went otherwise when repeated step by step: the stac
 
 
 class UncheckableError(CausalcastError):
-    """The run cannot be judged here: it is too long, or its steps do not say all that decides it."""
+    """The run cannot be judged here: it is too long, or its steps do not say all that decides it (session links, time)."""
 
 
 class Verdict(NamedTuple):
@@ -74,6 +74,11 @@ def check(
 
     simulator = prepare(record)
     stack = simulator.stack
+    if stack.session_links:
+        raise UncheckableError(
+            f"runs over session links, as those of {stack.name!r}, cannot be repeated step by step yet: "
+            "audit the trace instead"
+        )
     failure: Exception | None = None
     try:
         simulator.run(progress=progress)
