@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from causalcast.model import Delivered, ProtocolViolationError, Stable
+from causalcast.model import Delivered, ProtocolViolationError, Stable, UnsupportedByStackError
 from causalcast.protocols import stack
 from causalcast.protocols.ordering.cbcast import VectorMessage
 from causalcast.protocols.ordering.vv import TwoVectorMessage
 from causalcast.protocols.ordering.vv_stable import PHANTOM_TIMER, VectorPhantom
+from causalcast.protocols.twin_stacks import TWIN_STACKS
 from causalcast.simulation.world import Fire, Receive, Take, World
 from tests.protocols.test_random_schedules import seeded
 
@@ -146,3 +147,12 @@ def test_a_phantom_of_no_member_is_refused() -> None:
         with pytest.raises(ProtocolViolationError):
             w.processes["bob"].receive("ann", VectorPhantom("ann", counts))
     assert ordering(w, "bob")._phantoms == {}
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in TWIN_STACKS])
+def test_a_process_that_cannot_recover_writes_nothing_down(name: str) -> None:
+    """What `cbcast` and `tcb` write down is not the whole state of those that are made from them."""
+    w = World(stack(name), NAMES)
+    w.broadcast("ann")
+    with pytest.raises(UnsupportedByStackError, match="cannot recover"):
+        w.processes["ann"].snapshot()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from causalcast.model import Delivered
+from causalcast.model import Delivered, UnsupportedByStackError
 from causalcast.protocols.ordering.tcb import DELIVERED, TCB, TaggedMessage
 
 if TYPE_CHECKING:
@@ -49,3 +49,7 @@ class TCBDelivery(TCB):
         here = {dot: node for dot, node in self._graph.items() if node.stage < DELIVERED}
         contexts = [node.message.context for node in here.values() if node.message is not None]
         return 4 * len(here) + 4 * sum(dot in here for context in contexts for dot in context)
+
+    def snapshot(self) -> bytes:
+        """Raises `UnsupportedByStackError`."""
+        raise UnsupportedByStackError(f"{type(self).__name__} writes nothing down: it cannot recover")

@@ -17,7 +17,7 @@ from __future__ import annotations
 from operator import gt
 from typing import TYPE_CHECKING, ClassVar
 
-from causalcast.model import Message, ProtocolViolationError, Tag
+from causalcast.model import Message, ProtocolViolationError, Tag, UnsupportedByStackError
 from causalcast.protocols.ordering.cbcast import CBCAST, VectorMessage
 
 if TYPE_CHECKING:
@@ -98,6 +98,10 @@ class VV(CBCAST):
     def entries(self, message: BroadcastMessage) -> int:
         """The counts of its vectors."""
         return self._vectors * super().entries(message)
+
+    def snapshot(self) -> bytes:
+        """Raises `UnsupportedByStackError`: that of `CBCAST` does not hold the queue."""
+        raise UnsupportedByStackError(f"{type(self).__name__} writes nothing down: it cannot recover")
 
 
 class ClassicalVV(VV):
