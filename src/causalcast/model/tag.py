@@ -80,5 +80,5 @@ class Tag(msgspec.Struct, frozen=True, gc=False, eq=False):
     def _require_same_group(self, other: Tag) -> None:
         if self.roster != other.roster:
             raise IncomparableTagsError(
-                f"{self} and {other} belong to groups with different members; compare tags within one group"
+                f"{self} and {other} belong to groups with different members or topics; compare tags within one of them"
             )
