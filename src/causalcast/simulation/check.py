@@ -37,7 +37,7 @@ _DIFFERENT: Final = "the run went otherwise when repeated step by step: the stac
 
 
 class UncheckableError(CausalcastError):
-    """The run cannot be judged here: it is too long, or its steps do not say all that decides it (session links, time)."""
+    """The run cannot be judged here: it is too long, or its steps do not say all that decides it."""
 
 
 class Verdict(NamedTuple):
