@@ -34,16 +34,16 @@ def import_(  # noqa: PLR0913, PLR0917 - one argument an option
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="The logs of one run.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="A new or empty folder for the import.")],
     regex: Annotated[
-        str | None, typer.Option(metavar="REGEX", help="shiviz: matches an event; needs (?<host>) and (?<clock>).")
+        str | None, typer.Option(metavar="REGEX", help="shiviz: matches an event; needs `(?<host>)` and `(?<clock>)`.")
     ] = None,
     delimiter: Annotated[
-        str | None, typer.Option(metavar="REGEX", help="shiviz: stands between executions; (?<trace>) names them.")
+        str | None, typer.Option(metavar="REGEX", help="shiviz: stands between executions; `(?<trace>)` names them.")
     ] = None,
     broadcast: Annotated[
-        str | None, typer.Option(metavar="REGEX", help="shiviz: events that broadcast the (?<message>).")
+        str | None, typer.Option(metavar="REGEX", help="shiviz: events that broadcast the `(?<message>)`.")
     ] = None,
     deliver: Annotated[
-        str | None, typer.Option(metavar="REGEX", help="shiviz: events that deliver the (?<message>).")
+        str | None, typer.Option(metavar="REGEX", help="shiviz: events that deliver the `(?<message>)`.")
     ] = None,
     crash: Annotated[
         str | None, typer.Option(metavar="REGEX", help="shiviz: events that say the host crashed.")

@@ -56,6 +56,8 @@ class ShivizPatterns:
 
 @dataclass(frozen=True, slots=True)
 class _Compiled:
+    given: str
+    """The expression of events as it was given."""
     event: re.Pattern[bytes]
     delimiter: re.Pattern[bytes] | None
     kinds: tuple[tuple[str, re.Pattern[str]], ...]
@@ -126,8 +128,9 @@ class _Log:
                 matched = True
                 yield from self._event(match, name, told)
         if not matched:
-            pattern = self.patterns.event.pattern.decode()
-            raise ImportUnusable(self.path, f"no event matches {pattern!r}; give the log's own expression by --regex")
+            raise ImportUnusable(
+                self.path, f"no event matches '{self.patterns.given}'; give the log's own expression by --regex"
+            )
 
     def _refuse_long_lines(self) -> None:
         start, line = 0, 1
@@ -230,7 +233,7 @@ def _compile(path: Path, patterns: ShivizPatterns) -> _Compiled:
         if text is not None:
             kinds.append((kind, re.compile(_expression(path, text, needed).pattern.decode())))
     delimiter = None if patterns.delimiter is None else _expression(path, patterns.delimiter, ())
-    return _Compiled(event, delimiter, tuple(kinds))
+    return _Compiled(patterns.event, event, delimiter, tuple(kinds))
 
 
 def _expression(path: Path, text: str, needed: tuple[str, ...]) -> re.Pattern[bytes]:
@@ -240,10 +243,10 @@ def _expression(path: Path, text: str, needed: tuple[str, ...]) -> re.Pattern[by
         compiled = re.compile(python.encode(), re.MULTILINE)
         re.compile(python)
     except (re.error, OverflowError, RecursionError, UnicodeEncodeError) as error:
-        raise ImportUnusable(path, f"{text!r} is no regular expression: {error}") from error
+        raise ImportUnusable(path, f"'{text}' is no regular expression: {error}") from error
     for group in needed:
         if group not in compiled.groupindex:
-            raise ImportUnusable(path, f"the expression {text!r} has no group {group}; write (?<{group}>...)")
+            raise ImportUnusable(path, f"the expression '{text}' has no group {group}; write (?<{group}>...)")
     return compiled
 
 
