@@ -29,6 +29,7 @@ from causalcast.audit import clock_stages as stages
 from causalcast.audit.errors import InputUnusable
 from causalcast.audit.graph import circle
 from causalcast.audit.result import AuditResult, Finding, ProcessSummary, Quarantined
+from causalcast.trace.importers.items import CLOCKS_FILE, MAX_TEXT, REJECTED_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,9 +38,6 @@ if TYPE_CHECKING:
 
     from causalcast.audit.result import FindingKind
 
-CLOCKS_FILE: Final = "clocks.import"
-REJECTED_FILE: Final = "rejected.import"
-SAMPLE: Final = 200
 MAX_QUARANTINED: Final = 1000
 _SCHEMA: Final = (
     "process string, file string, line long, clock map<string,long>, sends string, receives array<string>, "
@@ -187,7 +185,7 @@ def _clocks(events: DataFrame, carried: Carried) -> None:
         for row in breaches.drop("clock", "news").toLocalIterator():
             if row["row"] == stages.COUNT:
                 carried.counts[row["kind"]] += row["number"]
-            elif sum(finding.kind == row["kind"] for finding in carried.findings) < SAMPLE:
+            elif sum(finding.kind == row["kind"] for finding in carried.findings) < stages.SAMPLE:
                 carried.findings.append(_clock_finding(row))
     finally:
         logs.unpersist()
@@ -250,7 +248,7 @@ def _named(frame: DataFrame, kind: FindingKind, said: str, carried: Carried) -> 
     number = frame.count()
     if number:
         carried.counts[kind] += number
-    for row in frame.orderBy("at", "name").limit(SAMPLE).collect():
+    for row in frame.orderBy("at", "name").limit(stages.SAMPLE).collect():
         detail = f"{said.format(n=row['n'], name=row['name'])} ({row['at']})"
         carried.findings.append(Finding("trace", kind, row["process"], row["name"], None, detail))
 
@@ -288,7 +286,7 @@ def _set_aside(path: Path, carried: Carried) -> None:
                 row = json.loads(line)
                 item = Quarantined(row["file"], int(row["line"]), row["reason"], row["text"])
             except (ValueError, KeyError, TypeError):
-                item = Quarantined(str(path), number, "not what an import writes", line[:SAMPLE])
+                item = Quarantined(str(path), number, "not what an import writes", line[:MAX_TEXT])
             carried.quarantine.append(item)
             first = first or f"{item.file}:{item.line}: {item.reason}"
     if number:
