@@ -113,8 +113,9 @@ class _Judge:
                 self.judged.remove(LONG_FORK)
                 self.unjudged.append(Unjudged("long-fork", 1, "keys with more than one value: long forks not judged"))
             else:
-                for first, second in forks:
-                    self._add(LONG_FORK, "long-fork", first, self.words.fork(first, second))
+                self.violated[LONG_FORK] += len(forks)
+                for first, second in forks[:SAMPLE]:
+                    self._add(LONG_FORK, "long-fork", first, self.words.fork(first, second), count=False)
         return self._result()
 
     # --------------------------------------------------------------------------- reads by themselves
@@ -248,8 +249,9 @@ class _Judge:
         first = order[np.r_[True, read[order][1:] != read[order][:-1]]]
         for at in first.tolist():
             name = GUARANTEES[guarantee[at]]
-            kind, text = self.words.missed(int(read[at]), int(needed[at]), int(returned[at]))
-            self._add(name, kind, int(read[at]), text, count=False)
+            if self._has_room(name):  # to describe one costs a look at all writes
+                kind, text = self.words.missed(int(read[at]), int(needed[at]), int(returned[at]))
+                self._add(name, kind, int(read[at]), text, count=False)
 
     def _circle(self, name: str, needed: Ints, returned: Ints, read: Ints, orders: tuple[Ints, Ints]) -> None:
         resolved = self.resolved
@@ -286,9 +288,12 @@ class _Judge:
     def _add(self, name: str, kind: str, read: int, text: tuple[str, tuple[str, ...]], *, count: bool = True) -> None:
         if count:
             self.violated[name] += 1
-        if sum(finding.property == name for finding in self.findings) < SAMPLE:
+        if self._has_room(name):
             session = self.words.session(int(self.resolved.read_txn[read]))
             self.findings.append(HistoryFinding(name, kind, session, *text))
+
+    def _has_room(self, name: str) -> bool:
+        return sum(finding.property == name for finding in self.findings) < SAMPLE
 
     def _result(self) -> HistoryResult:
         counts = +self.violated
