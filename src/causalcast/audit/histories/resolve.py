@@ -26,8 +26,6 @@ NOBODY: Final = -1
 """Nobody wrote the value."""
 SEVERAL: Final = -2
 """More than one write of the key has the value."""
-INITIAL: Final = -3
-"""The read returned no value."""
 MAX_CELLS: Final = 2**29
 """Of each clock matrix, at 4 bytes."""
 
@@ -70,11 +68,6 @@ class Resolved:
     """Those of them that are reads."""
     chains: int
     troubles: list[Trouble] = field(default_factory=list)
-
-    def source(self, read: int) -> int:
-        """Return the write that a read of a register returned, or why there is none."""
-        start, end = int(self.read_starts[read]), int(self.read_starts[read + 1])
-        return INITIAL if start == end else int(self.seen[end - 1])
 
 
 @dataclass(frozen=True, slots=True)
