@@ -32,6 +32,7 @@ NEEDED: Final = ("pyspark", "pyarrow", "numpy", "pandas")
 NEEDED_FOR_PAGES: Final = ("jinja2", "matplotlib")
 LISTED: Final = 5
 """Failures, and differences, that are shown."""
+MOST_SEEDS: Final = 10_000
 
 lab = typer.Typer(
     help="""Experiments as data: run them on Spark, and see their results beside what the documents report.
@@ -126,10 +127,10 @@ def run(  # noqa: PLR0913, PLR0917 - the options of the command
     wants_traces = traces or chosen.traces
     console = stderr_console()
     try:
-        with console.status(f"{name}: {len(tasks)} runs") as status:
+        with console.status(Text(f"{name}: {len(tasks)} runs")) as status:
 
             def tell(step: Progress) -> None:
-                status.update(f"{name}: {step.what.lower()} {step.done} of {step.of}")
+                status.update(Text(f"{name}: {step.what.lower()} {step.done} of {step.of}"))
 
             swept = sweep.sweep(tasks, folders, master=master, traces=wants_traces, progress=tell)
     except AuditError as error:
@@ -214,14 +215,16 @@ def _require(modules: Sequence[str]) -> None:
 
 def _seeds(text: str) -> tuple[int, ...]:
     """Of `1-5` or `1,2,7`."""
-    if span := re.fullmatch(r"(\d+)-(\d+)", text):
-        found = tuple(range(int(span[1]), int(span[2]) + 1))
-    elif re.fullmatch(r"\d+(,\d+)*", text):
+    if span := re.fullmatch(r"(\d{1,9})-(\d{1,9})", text):
+        found = tuple(range(int(span[1]), min(int(span[2]), int(span[1]) + MOST_SEEDS) + 1))
+    elif re.fullmatch(r"\d{1,9}(,\d{1,9})*", text):
         found = tuple(dict.fromkeys(map(int, text.split(","))))
     else:
         found = ()
     if not found:
         raise CommandError(f"--seeds: {text!r} is no list of seeds such as 1-5 or 1,2,7", 2)
+    if len(found) > MOST_SEEDS:
+        raise CommandError(f"--seeds: {text!r} are more than {MOST_SEEDS:,} seeds", 2)
     return found
 
 
