@@ -41,7 +41,6 @@ statistic = "median"
 x = "nodes"
 series = ["stack"]
 log_x = true
-document = [{ x = 4, y = 4, label = "N" }]
 
 [[answers]]
 id = "TCB-16"

@@ -69,14 +69,6 @@ class Answer(_Part, frozen=True):
     """Why ours may differ: the document contradicts itself, or leaves out what decides it."""
 
 
-class Mark(_Part, frozen=True):
-    """A point that the document shows."""
-
-    x: float
-    y: float
-    label: str
-
-
 class Plot(_Part, frozen=True):
     """A figure of the document, drawn from our results."""
 
@@ -94,7 +86,6 @@ class Plot(_Part, frozen=True):
     """What stands along the vertical axis."""
     log_x: bool = False
     log_y: bool = False
-    document: tuple[Mark, ...] = ()
 
 
 class Quick(_Part, frozen=True):
@@ -132,8 +123,6 @@ class Experiment(_Part, frozen=True, dict=True):
     quick: Quick = Quick()
     plots: tuple[Plot, ...] = ()
     answers: tuple[Answer, ...] = ()
-    cost: str = ""
-    """What a full run takes, and why there are no more repetitions."""
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -272,7 +261,7 @@ def _measure_mistakes(experiment: Experiment) -> Iterator[str]:
     if experiment.probes and not experiment.run:
         yield "run: missing, but probes need something to observe"
     for metric in experiment.statistics:
-        if not metrics_of(experiment.probes, experiment.calculate).knows(metric):
+        if not metrics_of(experiment.probes, experiment.calculate).find(metric):
             yield f"{metric!r} is measured by none of the probes and calculations of this file"
 
 

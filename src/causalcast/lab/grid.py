@@ -33,7 +33,9 @@ DELAY_FIELDS: Final = frozenset({"delay", "interval", "wait", "thinking"})
 """Where a text is the short form of a random time."""
 _PARAMETER: Final = re.compile(r"\$(\w+)")
 _PROCESS: Final = re.compile(r"@(\d+)")
-_DECIDES: Final = ("model", "protocols", "simulation", "lab/metrics")
+_DECIDES: Final = (
+    "model", "protocols", "simulation", "lab/metrics", "lab/histogram.py", "lab/observe.py", "lab/task.py",
+)  # fmt: skip
 """The parts of causalcast whose code decides what a run yields."""
 
 
@@ -161,9 +163,12 @@ def code_version() -> str:
     return f"{version('causalcast')}+{digest.hexdigest()[:8]}"
 
 
-def _sources(folder: Traversable) -> Iterator[Traversable]:
-    """Python files below `folder`, in order of name."""
-    folders = [folder]
+def _sources(part: Traversable) -> Iterator[Traversable]:
+    """The Python file `part`, or those below this folder, in order of name."""
+    if part.is_file():
+        yield part
+        return
+    folders = [part]
     for each in folders:
         for entry in sorted(each.iterdir(), key=lambda entry: entry.name):
             if entry.is_dir():

@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
 MOST_VALUES: Final = 2_000
 """Different values that a histogram keeps apart; with more they are rounded to `DIGITS`."""
@@ -42,15 +42,12 @@ class Histogram:
         self.max = max(counts, default=None)
         if len(counts) > MOST_VALUES:
             rounded: Counter[float] = Counter()
+            low, high = min(counts), max(counts)
             for value, times in counts.items():
-                rounded[float(f"{value:.{DIGITS}g}")] += times
+                inside = low < value < high
+                rounded[min(max(float(f"{value:.{DIGITS}g}"), low), high) if inside else value] += times
             counts = rounded
         self.counts = dict(sorted(counts.items()))
-
-    @classmethod
-    def of(cls, values: Iterable[float]) -> Histogram:
-        """Of single values."""
-        return cls(Counter(values))
 
     def statistic(self, name: str) -> float | None:
         """`None` where nothing was seen, except that a count is then 0. Raises `InvalidStatisticError`."""

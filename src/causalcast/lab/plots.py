@@ -70,9 +70,7 @@ def lines_of(plot: Plot, summary: Summary) -> dict[str, list[Point]]:
 
 
 def marks_of(plot: Plot, experiment: Experiment) -> Iterator[tuple[float, float, str]]:
-    """What the document shows: the marks of the plot, and what answers expect of a point that lies in it."""
-    for mark in plot.document:
-        yield mark.x, mark.y, mark.label
+    """What the document shows: what answers expect of a point that lies in the plot."""
     for answer in experiment.answers:
         for check in answer.checks:
             x = check.where.get(plot.x)

@@ -43,12 +43,8 @@ class Metrics:
     def __init__(self, metrics: Iterable[Metric]) -> None:
         self._metrics = {metric.name: metric for metric in metrics}
 
-    def knows(self, name: str) -> bool:
-        """Whether some probe or calculation yields this."""
-        return self.find(name) is not None
-
     def find(self, name: str) -> Metric | None:
-        """What is known of the metric called `name`."""
+        """What is known of the metric called `name`; `None` where no probe or calculation yields it."""
         return self._metrics.get(name) or self._metrics.get(f"{name.partition('.')[0]}.*")
 
 

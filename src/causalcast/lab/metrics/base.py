@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import msgspec
@@ -29,15 +30,8 @@ class Metric(msgspec.Struct, frozen=True):
     """Whether the same seed gives the same value, on any machine."""
 
 
-class Probe:
-    """Observes one run. A subclass overrides what it wants to see: nothing else is called, or costs anything.
-
-    Options are keyword arguments of its `__init__`; it raises `ValueError` on one that cannot be.
-    """
-
-    metrics: ClassVar[tuple[Metric, ...]]
-    at: frozenset[int] | None = None
-    """The numbers of the processes whose `received`, `handled`, `delivered` and `stable` it wants; `None`: all."""
+class Hooks:
+    """What there is to see of a run; here nothing is looked at."""
 
     def begin(self, simulator: Simulator) -> None:
         """Called once, before anything happens."""
@@ -63,14 +57,25 @@ class Probe:
     def taken(self, process: ProcessId, event: Event) -> None:
         """The application has received an event."""
 
+
+class Probe(Hooks, ABC):
+    """Observes one run. A subclass overrides what it wants to see: nothing else is called, or costs anything.
+
+    Options are keyword arguments of its `__init__`; it raises `ValueError` on one that cannot be.
+    """
+
+    metrics: ClassVar[tuple[Metric, ...]]
+    at: frozenset[int] | None = None
+    """The numbers of the processes whose `received`, `handled`, `delivered` and `stable` it wants; `None`: all."""
+
+    @abstractmethod
     def result(self) -> Mapping[str, Measured]:
         """Metric to what was measured; called once, after the run."""
-        raise NotImplementedError
 
     def wants(self, hook: str) -> bool:
         """Whether it overrides this method."""
         own: Any = getattr(type(self), hook)
-        return own is not getattr(Probe, hook)
+        return own is not getattr(Hooks, hook)
 
 
 def numbers(value: Sequence[int] | None) -> frozenset[int] | None:

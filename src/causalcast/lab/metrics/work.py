@@ -9,6 +9,7 @@ itself and which repeat from the seed, and in CPU time, which does not.
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from collections import Counter
 from typing import TYPE_CHECKING, ClassVar
 
@@ -60,13 +61,13 @@ class _Work(Probe):
         if self._inside:
             self._stable[self._spent()] += 1
 
+    @abstractmethod
     def _start(self, process: ProcessId) -> None:
         """Begin to count."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _spent(self) -> int:
         """What has been spent since."""
-        raise NotImplementedError
 
     def result(self) -> Mapping[str, Measured]:
         return {
