@@ -8,10 +8,6 @@ that are no members, because there are not 2 ** d of them, are skipped like faul
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def dimension(members: int) -> int:
@@ -28,12 +24,6 @@ def everyone(members: int) -> int:
 def cluster(i: int, j: int) -> int:
     """CLUSTER: the index of the cluster of `i` that holds `j`; 0 if they are the same."""
     return (i ^ j).bit_length()
-
-
-def cluster_members(i: int, s: int) -> Iterator[int]:
-    """c(i, s) in its order, all numbers of it."""
-    nearest = i ^ 1 << s - 1
-    return (nearest ^ t for t in range(1 << s - 1))
 
 
 def first_child(i: int, s: int, present: int) -> int | None:
@@ -64,7 +54,8 @@ def first_child(i: int, s: int, present: int) -> int | None:
 def height(i: int, root: int, d: int, present: int) -> int:
     """How many clusters of `i` its sub-tree spans in the tree of `root`; `d` for the root itself.
 
-    `i` has to be in `present`. Document 002 finds it by recursion in CHILDREN (algorithm 1).
+    `i` has to be in `present`. Its children there are the first members of that many of its clusters: CHILDREN, which
+    finds the height by recursion and whose line 3 means 1 <= s (algorithm 1).
     """
     while root != i:
         d = cluster(root, i) - 1
@@ -72,20 +63,3 @@ def height(i: int, root: int, d: int, present: int) -> int:
         assert nearest is not None
         root = nearest
     return d
-
-
-def children(i: int, root: int, d: int, present: int) -> list[int]:
-    """CHILDREN: the children of `i` in the tree of `root` over `present` (algorithm 1; its line 3 means 1 <= s)."""
-    found = (first_child(i, s, present) for s in range(1, height(i, root, d, present) + 1))
-    return [child for child in found if child is not None]
-
-
-def depth(i: int, root: int, present: int) -> int:
-    """How many hops `i` is away from `root` in the tree of `root` over `present`."""
-    hops = 0
-    while root != i:
-        nearest = first_child(root, cluster(root, i), present)
-        assert nearest is not None
-        root = nearest
-        hops += 1
-    return hops

@@ -88,12 +88,8 @@ class VCube(Membership):
         return height(self.slot, root, self.dimension, self.correct | 1 << self.slot)
 
     def suspect(self, peer: ProcessId) -> None:
-        """Skip `peer` in trees from now on; a wrong suspicion costs messages, and loses none."""
+        """Skip `peer` in trees from now on; what that costs where it is wrong, the dissemination says."""
         self._mark(self._other(peer), correct=False)
-
-    def trust(self, peer: ProcessId) -> None:
-        """`peer` was suspected by mistake."""
-        self._mark(self._other(peer), correct=True)
 
     def _other(self, peer: ProcessId) -> int:
         slot = self.roster.slot(peer)

@@ -12,32 +12,21 @@ from causalcast.protocols.pubsub.topic import Topic
 from causalcast.protocols.topics import MAX_TOPIC_BYTES, TOPICS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from causalcast.model import Event, ProcessId, Roster
+    from causalcast.model import Event, ProcessId
     from causalcast.protocols.membership.vcube import VCube
     from causalcast.protocols.membership.waves import Waves
     from causalcast.protocols.port import Port
     from causalcast.protocols.pubsub.messages import Publication
 
 
-def group_topic(roster: Roster, topic: str) -> int | None:
-    """Everybody subscribes, from the start, to the topic without a name: the group."""
-    return None if topic else everyone(len(roster))
-
-
 class TopicTable(Dissemination):
     """The topics of one process."""
 
-    __slots__ = ("_initial", "_membership", "_port", "_topics", "_waves", "tally")
+    __slots__ = ("_membership", "_port", "_topics", "_waves", "tally")
 
-    def __init__(
-        self, port: Port, membership: VCube, waves: Waves, initial: Callable[[Roster, str], int | None]
-    ) -> None:
-        """`initial` says who subscribes to a topic from the start."""
+    def __init__(self, port: Port, membership: VCube, waves: Waves) -> None:
         self._port = port
         self._membership = membership
-        self._initial = initial
         self._waves = waves
         self._topics: dict[str, Topic] = {}
         self.tally = Tally(waves.sent)
@@ -56,10 +45,10 @@ class TopicTable(Dissemination):
 
     def _topic(self, name: str) -> Topic | None:
         topic = self._topics.get(name)
-        if topic is None:
-            view = self._initial(self._membership.roster, name)
-            if view is not None and view >> self._membership.slot & 1:
-                topic = self._topics[name] = Topic(name, len(self._membership.roster), view)
+        if topic is None and not name:
+            # Everybody subscribes, from the start, to the topic without a name: the group.
+            members = len(self._membership.roster)
+            topic = self._topics[name] = Topic(name, members, everyone(members))
         return topic
 
     def _new(self, name: str) -> Topic:
