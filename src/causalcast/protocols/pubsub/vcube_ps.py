@@ -17,10 +17,12 @@ complete holds what it is to send on until it is. Who has left and forgotten its
 the sender takes the next of the cluster. Acknowledgements of a SUB carry what each process says of itself, not views
 of others. The barrier is made when the application publishes, from what it has taken (document 004, section 3.7.1).
 
-**Crashes** are not in the document. `suspect` says who is taken for crashed. Waves take the next of a cluster (see
-`waves`); the last publication of a suspected publisher is brought to everyone by the first trusted subscriber in its
-order of clusters, to whom all hand it. A suspicion that is wrong costs copies; but a subscription that is completed
-while a member is wrongly suspected may miss what that member publishes until it hears of it.
+**Crashes** are not in the document. `suspect` says who is taken for crashed; nothing here finds that out, and until it
+is said what is sent to a crashed member is waited for. Waves take the next of a cluster (see `waves`); the last
+publication of a suspected publisher is brought to everyone by the first trusted subscriber in its order of clusters, to
+whom all hand it. A suspicion that is wrong costs copies and no message where subscriptions do not change. Where they
+do, P1 and P3 hold and no more: a subscription that is completed while a member is wrongly suspected may miss what that
+member publishes, and what follows that waits for ever (P2, P7, P8).
 """
 
 from __future__ import annotations
@@ -53,13 +55,11 @@ from causalcast.protocols.pubsub.messages import (
     check_topic,
     slot_of,
 )
-from causalcast.protocols.pubsub.table import TopicTable, group_topic
+from causalcast.protocols.pubsub.table import TopicTable
 from causalcast.protocols.pubsub.topic import Stage, Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from causalcast.model import ProcessId, Roster
+    from causalcast.model import ProcessId
     from causalcast.protocols.membership.vcube import VCube
     from causalcast.protocols.membership.waves import Key
     from causalcast.protocols.port import Port, WireMessage
@@ -72,10 +72,8 @@ class VCubePS(TopicTable):
 
     __slots__ = ("_asked", "_notices", "_running")
 
-    def __init__(
-        self, port: Port, membership: VCube, initial: Callable[[Roster, str], int | None] = group_topic
-    ) -> None:
-        super().__init__(port, membership, Waves(port, membership, self), initial)
+    def __init__(self, port: Port, membership: VCube) -> None:
+        super().__init__(port, membership, Waves(port, membership, self))
         self._notices = 0
         self._asked: dict[int, int] = {}
         """By slot: the number of the last ASK answered. A SUB before it that comes again is over."""
