@@ -1,8 +1,10 @@
 """The audit on Spark against one NumPy process that does the same check.
 
 Both sides are processes of their own and are charged for everything they start (the JVM, the Python workers):
-CPU seconds from the kernel's accounting, peak memory as the sum over all their processes, sampled. The NumPy side
-reads the same Parquet files with pyarrow and runs the audit's kernels without Spark, all in one process.
+CPU seconds from the kernel's accounting, peak memory as the sum over all their processes, sampled. Spark's Python
+daemon ignores the end of its workers, and the kernel charges nobody for a child whose parent does so: what such a
+worker used is sampled too. The NumPy side reads the same Parquet files with pyarrow and runs the audit's kernels
+without Spark, all in one process.
 
     python -m benchmarks.bench_audit [--quick]
 """
@@ -14,6 +16,7 @@ import ctypes
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
 TARGET: Final = 3.0
 PUBLISHED: Final = ((10, 1_000), (10, 10_000), (50, 10_000), (10, 30_000), (100, 30_000))
 _SUBREAPER: Final = 36
+_PERIOD: Final = 0.1
+"""Seconds between two samples of the processes."""
 
 
 def write_trace(folder: Path, processes: int, events: int, seed: int = 1) -> int:
@@ -127,17 +132,17 @@ def measure(side: str, folder: Path) -> dict[str, Any]:
     """Run one side in a process of its own and charge it for all its descendants."""
     command = [sys.executable, "-m", "benchmarks.bench_audit", "--side", side, str(folder)]
     began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
-    peak = _PeakMemory()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
-    peak.watch(process.pid)
+    samples = _Samples(process.pid)
     output, _ = process.communicate()
-    _reap_orphans()
+    reaped = _reap_orphans()
     wall, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    samples.stop()
     if process.returncode != 0:
         raise SystemExit(f"{side} failed on {folder}")
     answer: dict[str, Any] = json.loads(output)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return answer | {"cpu_seconds": cpu, "wall_seconds": wall, "peak_mib": peak.stop()}
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime + samples.uncharged_seconds(reaped)
+    return answer | {"cpu_seconds": cpu, "wall_seconds": wall, "peak_mib": samples.peak_mib}
 
 
 def _adopt_orphans() -> None:
@@ -145,46 +150,67 @@ def _adopt_orphans() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_SUBREAPER, 1, 0, 0, 0)
 
 
-def _reap_orphans() -> None:
+def _reap_orphans() -> set[int]:
+    """Wait for what outlived its parent; the kernel has charged this process for these."""
+    reaped = set()
     while True:
         try:
-            os.wait()
+            reaped.add(os.wait()[0])
         except ChildProcessError:
-            return
+            return reaped
 
 
-class _PeakMemory:
-    """Samples the resident memory of a session's processes."""
+class _Samples:
+    """Samples the processes of a session: their resident memory, and the CPU of those that no parent waits for."""
 
-    def __init__(self) -> None:
+    def __init__(self, session: int) -> None:
+        self._session = session
         self._stop = threading.Event()
-        self._peak = 0
-        self._thread: threading.Thread | None = None
-
-    def watch(self, session: int) -> None:
-        self._thread = threading.Thread(target=self._run, args=(session,), daemon=True)
+        self._pages = 0
+        self._ticks: dict[int, int] = {}
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def stop(self) -> float:
+    def stop(self) -> None:
         self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
-        return self._peak * os.sysconf("SC_PAGE_SIZE") / 2**20
+        self._thread.join()
 
-    def _run(self, session: int) -> None:
-        while not self._stop.wait(0.2):
-            self._peak = max(self._peak, sum(self._pages(session)))
+    @property
+    def peak_mib(self) -> float:
+        """The highest sum over all processes."""
+        return self._pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
-    def _pages(self, session: int) -> list[int]:
-        found = []
-        for path in Path("/proc").glob("[0-9]*/stat"):
-            try:
-                fields = path.read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            if int(fields[3]) == session:
-                found.append(int(fields[21]))
-        return found
+    def uncharged_seconds(self, reaped: set[int]) -> float:
+        """Return the CPU of processes whose parent ignored their end, but for those `reaped` here after all.
+
+        Up to one period of sampling is missing of each.
+        """
+        return sum(ticks for pid, ticks in self._ticks.items() if pid not in reaped) / os.sysconf("SC_CLK_TCK")
+
+    def _run(self) -> None:
+        while not self._stop.wait(_PERIOD):
+            pages, ignoring = 0, {}
+            for path in Path("/proc").glob("[0-9]*/stat"):
+                try:
+                    fields = path.read_text().rpartition(")")[2].split()
+                    if int(fields[3]) != self._session:
+                        continue
+                    pages += int(fields[21])
+                    parent = int(fields[1])
+                    if parent not in ignoring:
+                        ignoring[parent] = _ignores_children(parent)
+                except OSError:
+                    continue
+                if ignoring[parent]:
+                    self._ticks[int(path.parent.name)] = int(fields[11]) + int(fields[12])
+            self._pages = max(self._pages, pages)
+
+
+def _ignores_children(pid: int) -> bool:
+    """Whether a process ignores the signal that a child of it has ended."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    ignored = int(next(line for line in status.splitlines() if line.startswith("SigIgn:")).split()[1], 16)
+    return bool(ignored >> (signal.SIGCHLD - 1) & 1)
 
 
 def main() -> None:
