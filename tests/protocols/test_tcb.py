@@ -12,7 +12,8 @@ import pytest
 import causalcast.protocols.ordering.tcb as tcb_module
 from causalcast.model import Delivered, ProtocolViolationError, Stable
 from causalcast.protocols import stack
-from causalcast.protocols.ordering.tcb import PHANTOM_TIMER, Phantom, TaggedMessage
+from causalcast.protocols.ordering.tcb import PHANTOM_TIMER
+from causalcast.protocols.ordering.tcb_graph import Phantom, TaggedMessage
 from causalcast.simulation.world import Fire, Receive, Take, World
 
 NAMES = ("ann", "bob", "cat")

@@ -47,7 +47,7 @@ LAG: Final = 5
 """Steps for which a settled message is kept: time for logs that begin and for reports that lag behind."""
 MAX_SHOWN: Final = 100_000
 """Findings that a window remembers having shown; any more are counted only."""
-CERTAIN: Final = frozenset({"causal-order", "fifo-order", "missing-cause", "altered", "reused-identifier"})
+CERTAIN: Final = frozenset({"causal-order", "fifo-order", "missing-cause", "altered"})
 """Kinds that no later row explains away."""
 
 
@@ -83,11 +83,6 @@ class Window:
     def rows(self) -> int:
         """How many rows the window holds."""
         return sum(int(log.seq.size) for log in self.logs.values())
-
-    @property
-    def failed(self) -> bool:
-        """Whether the trace violates something already, whatever comes."""
-        return bool(self.counts or self.shown)
 
     @property
     def total(self) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import signal
 import time
@@ -18,6 +19,8 @@ from causalcast.cli.console import stderr_console, stdout_console
 from causalcast.cli.errors import CommandError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rich.console import Console
 
     from causalcast.audit.live import Progress
@@ -57,15 +60,13 @@ def watch(
     from causalcast.audit.live import Watcher  # noqa: PLC0415
 
     screen = _Screen(stderr_console())
-    stopped = _on_interrupt()
-
-    def stop(quiet: float) -> bool:
-        return bool(stopped) or (until_quiet is not None and quiet > until_quiet)
 
     try:
         watcher = Watcher(folder, state, crashed or ())
-        with screen:
-            progress = watcher.run(screen.show, stop)
+        with _collecting_interrupts() as stopped, screen:
+            progress = watcher.run(
+                screen.show, lambda quiet: bool(stopped) or (until_quiet is not None and quiet > until_quiet)
+            )
         answer = _verdict(folder, progress, crashed or [])
     except AuditError as error:
         raise CommandError(str(error), error.exit_code) from error
@@ -96,12 +97,17 @@ def _verdict(folder: Path, progress: Progress, crashed: list[str]) -> dict[str, 
     return {"verdict": result.verdict, "events": result.events, "counts": result.counts, "doubts": doubts}
 
 
-def _on_interrupt() -> list[int]:
-    """Collect the signals that ask to end, instead of ending at once."""
+@contextlib.contextmanager
+def _collecting_interrupts() -> Iterator[list[int]]:
+    """Collect the signals that ask to end, instead of ending at once; what comes after ends as usual."""
     seen: list[int] = []
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda received, _: seen.append(received))
-    return seen
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, lambda received, _: seen.append(received)) for number in numbers]
+    try:
+        yield seen
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
 
 
 class _Screen:

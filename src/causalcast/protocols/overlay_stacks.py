@@ -22,7 +22,7 @@ from causalcast.protocols.stack import Stack
 OVERLAY_STACKS: Final = (
     Stack(
         name="flood",
-        summary="everyone passes everything on: causal while no link is added, the control on a growing overlay",
+        summary="everyone passes everything on: causal while no link is added, complete while none breaks; the control",
         membership=HyParView,
         dissemination=Flood,
         ordering=Path,

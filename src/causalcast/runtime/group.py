@@ -73,8 +73,8 @@ def open(  # noqa: PLR0913 - all but the first by name
     a process that is killed comes back and a machine that loses its power may not; with "none" there is no journal.
 
     Raises `InvalidNameError`, `InvalidAddressError`, `UnknownStackError`, `UnsupportedByStackError` for a stack that is
-    made for session links and for a journal where the stack keeps nothing, `ValueError` for another durability; entering
-    the context raises `OSError` if the address cannot be had, `TlsError` if the certificates cannot be used,
+    made for session links and for a journal where the stack keeps nothing, `ValueError` for another durability;
+    entering the context raises `OSError` if the address cannot be had, `TlsError` if the certificates cannot be used,
     `JournalError` if the journal cannot.
     """
     return Group(name, listen, peers, stack, group, trace, frame_limit, tls, journal, durability)

@@ -24,6 +24,10 @@ MEANINGS: Final[dict[FindingKind, str]] = {
     "stable-order": "A process reported a message stable too early, twice, or out of causal order.",
     "unstable": "A message never became stable at a process.",
     "reused-identifier": "One identifier stands for two messages, or one name for two logs.",
+    "clock-order": "A logged clock is not what the events imply.",
+    "clock-gap": "The own entries of a process's clocks do not run 1, 2, 3: events are missing or share a number.",
+    "clock-malformed": "A logged clock has no entry of its own process, or a negative one.",
+    "unlogged-send": "Something was received, or is named as a cause, that no log has.",
     "absent-log": "Rows are missing: a log was not given, has holes or lost a broadcast, or rows could not be used.",
 }
 """What each kind of finding says, in the order in which a reader should meet them."""

@@ -37,13 +37,25 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar, Final
 
-import msgspec
-
 from causalcast.model import Delivered, Message, ProtocolViolationError, RawDot, Stable, Tag
 from causalcast.protocols.ordering.idle import Idle
 from causalcast.protocols.ordering.lanes import Lanes, Minima
 from causalcast.protocols.ordering.meter import Meter
-from causalcast.protocols.port import BroadcastMessage
+from causalcast.protocols.ordering.tcb_graph import (
+    DELIVERED,
+    RECEIVED,
+    SLOT,
+    STABLE,
+    STAGE_NAMES,
+    Node,
+    Phantom,
+    TaggedMessage,
+    TCBState,
+    decode_state,
+    encode_state,
+    graph_of,
+    graph_state,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -51,82 +63,9 @@ if TYPE_CHECKING:
     from causalcast.model import Event, ProcessId
     from causalcast.protocols.dissemination import Direct
     from causalcast.protocols.membership import StaticMembership
-    from causalcast.protocols.port import Port, Timer
+    from causalcast.protocols.port import BroadcastMessage, Port, Timer
 
 PHANTOM_TIMER: Final = "tcb.phantom"
-
-SLOT, RECEIVED, DELIVERED, STABLE = range(4)
-STAGE_NAMES: Final = ("slt", "rcv", "dlv", "stb")
-
-
-class TaggedMessage(BroadcastMessage, frozen=True, array_like=True, gc=False, tag=1):
-    """A message with its dot and context."""
-
-    counter: int
-    context: tuple[RawDot, ...]
-    payload: bytes
-
-
-class Phantom(BroadcastMessage, frozen=True, array_like=True, gc=False, tag=2):
-    """What an idle member has taken: the dot it would use next and its context. Never enters the graph."""
-
-    counter: int
-    number: int
-    context: tuple[RawDot, ...]
-
-
-class Node(msgspec.Struct, eq=False, gc=False):
-    """A dot in the graph. It refers only to nodes that wait for it, so reference counting frees every graph."""
-
-    slot: int
-    counter: int
-    stage: int
-    bits: int = 0
-    """While it waits: the origins of its undelivered predecessors."""
-    index: int = 0
-    """Place in the order of delivery at this process."""
-    past: int = 0
-    """Once delivered: itself and all that happened before it, packed."""
-    tag: Tag | None = None
-    message: TaggedMessage | None = None
-    """While it waits: what came."""
-    pasts: list[int] | None = None
-    """While it waits: of its predecessors that were delivered when it came."""
-    missing: list[RawDot] | None = None
-    """While it waits: its predecessors that were not."""
-    succ: list[Node] | None = None
-    """Until it is delivered: who waits for it."""
-
-
-class NodeState(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A node as it is written down. What it waits for follows from who waits for whom."""
-
-    slot: int
-    counter: int
-    stage: int
-    index: int
-    context: tuple[RawDot, ...]
-    """Of its tag."""
-    counts: tuple[int, ...]
-    """Of its tag; none before it is delivered."""
-    message: TaggedMessage | None
-    succ: tuple[RawDot, ...] | None
-
-
-class TCBState(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """All that a process must not forget."""
-
-    context: tuple[RawDot, ...]
-    taken: list[int]
-    idle: bool
-    phantoms_sent: int
-    nodes: list[NodeState]
-    delivered: list[int]
-    deliveries: int
-    stable: tuple[int, ...]
-    heard: list[tuple[int, ...]]
-    width: int
-    phantoms: list[Phantom]
 
 
 class TCB:
@@ -482,13 +421,13 @@ class TCB:
 
     def snapshot(self) -> bytes:
         """See `Recoverable`."""
-        return _encode(
+        return encode_state(
             TCBState(
                 tuple(self._context.items()),
                 self._taken,
                 self._idle.state,
                 self._phantoms_sent,
-                [self._node_state(node) for node in self._graph.values()],
+                graph_state(self._graph.values(), self._roster),
                 self._delivered,
                 self._deliveries,
                 self._stable,
@@ -498,15 +437,9 @@ class TCB:
             )
         )
 
-    def _node_state(self, node: Node) -> NodeState:
-        tag, names = node.tag, self._roster.names
-        succ = None if node.succ is None else tuple((names[after.slot], after.counter) for after in node.succ)
-        context, counts = ((), ()) if tag is None else (tag.context, tag.counts)
-        return NodeState(node.slot, node.counter, node.stage, node.index, context, counts, node.message, succ)
-
     def restore(self, snapshot: bytes) -> None:
         """See `Recoverable`."""
-        state = _decode_state(snapshot)
+        state = decode_state(snapshot)
         self._context = dict(state.context)
         self._taken = state.taken
         self._idle.restore(state.idle)
@@ -518,34 +451,10 @@ class TCB:
         self._lanes = Lanes(len(self._roster), state.width)
         self._phantoms = {self._slots[phantom.origin]: phantom for phantom in state.phantoms}
         self._all_have = self._minima()
-        for each in state.nodes:
-            self._restore_node(each)
-        self._restore_waits(state.nodes)
-
-    def _restore_node(self, state: NodeState) -> None:
-        name = self._roster.names[state.slot]
-        node = Node(state.slot, state.counter, state.stage, index=state.index, message=state.message)
-        if state.counts:
-            node.tag = Tag(name, state.counter, state.context, state.counts, self._roster)
-            node.past = self._lanes.pack(state.counts)
-        elif state.message is not None:
-            self._pending[state.slot] += 1
-        self._graph[name, state.counter] = node
-
-    def _restore_waits(self, states: Iterable[NodeState]) -> None:
-        graph = self._graph
-        for node, state in zip(graph.values(), states, strict=True):
-            if state.succ is not None:
-                node.succ = [graph[dot] for dot in state.succ]
-                for after in node.succ:
-                    after.bits |= 1 << node.slot
-            if node.message is not None:
-                befores = [(dot, graph[dot].past) for dot in node.message.context if dot in graph]
-                node.pasts = [past for _, past in befores if past]
-                node.missing = [dot for dot, past in befores if not past]
+        self._graph = graph_of(state.nodes, self._roster, self._lanes)
+        for node in self._graph.values():
+            self._pending[node.slot] += node.message is not None
 
 
 _get_past: Final = attrgetter("past")
 _get_index: Final = attrgetter("index")
-_encode: Final = msgspec.msgpack.Encoder().encode
-_decode_state: Final = msgspec.msgpack.Decoder(TCBState).decode

@@ -13,11 +13,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from causalcast.model import Delivered, UnsupportedByStackError
-from causalcast.protocols.ordering.tcb import DELIVERED, TCB, TaggedMessage
+from causalcast.protocols.ordering.tcb import TCB
+from causalcast.protocols.ordering.tcb_graph import DELIVERED, TaggedMessage
 
 if TYPE_CHECKING:
     from causalcast.model import Event
-    from causalcast.protocols.ordering.tcb import Node
+    from causalcast.protocols.ordering.tcb_graph import Node
     from causalcast.protocols.port import BroadcastMessage
 
 
