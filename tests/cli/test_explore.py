@@ -76,7 +76,7 @@ def test_a_limit_is_admitted() -> None:
         (["--stack", "cbcast", "--script", "p9: broadcast"], ["no 'p9'"]),
         (["--stack", "cbcast", "--script", "p1: jump"], ["'jump' is no step"]),
         (["--stack", "cbcast", "--script", "p1 broadcast"], ["PROCESS: STEP"]),
-        (["--stack", "cbcast", "--script", "p1: unsubscribe a"], ["unsubscribe"]),
+        (["--stack", "cbcast", "--script", "p1: unsubscribe a"], ["subscribed to every topic", "'a'"]),
         (["--prompt", "never"], ["--prompt"]),
         (["--nodes", "0"], ["'--nodes'"]),
         (["--stack", "unordered", "--properties", "P3", "--save", "/proc/none/x"], ["/proc/none"]),

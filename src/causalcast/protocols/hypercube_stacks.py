@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from causalcast.protocols.dissemination.aggregating_tree import (
     AggregatingSingleTree,
@@ -24,13 +24,11 @@ from causalcast.protocols.membership.diagnosis import DiagnosedVCube
 from causalcast.protocols.membership.vcube import VCube
 from causalcast.protocols.ordering.aggregation import CausalMessage, ChangedVector, DirectBarrier
 from causalcast.protocols.ordering.tcb import TCB
+from causalcast.protocols.ordering.tcb_graph import Phantom, TaggedMessage  # noqa: TC001 - msgspec reads the annotation
 from causalcast.protocols.pubsub.process import TopicOrdering, TopicStack
 from causalcast.protocols.pubsub.srpt import SRPT, BrokeredSRPT
 from causalcast.protocols.pubsub.vcube_ps import VCubePS
 from causalcast.protocols.stack import Stack
-
-if TYPE_CHECKING:
-    from causalcast.protocols.ordering.tcb_graph import Phantom, TaggedMessage
 
 
 class CausalCopy(TreeCopy, frozen=True, array_like=True, gc=False, tag=52):

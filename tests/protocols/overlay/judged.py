@@ -94,8 +94,8 @@ class Talker:
             return
         self.judge.seen[self.name] = Seen(since=len(self.judge.pasts))
         for time in self.times:
-            if time >= host.now:
-                host.call_after(time - host.now, lambda: self.say(host))
+            if time >= host.now_ns():
+                host.call_after(time - host.now_ns(), lambda: self.say(host))
 
     def say(self, host: SimulatedHost) -> None:
         try:
