@@ -121,7 +121,9 @@ class CBCAST:
     def _tag(self, origin: ProcessId, slot: int, counts: tuple[int, ...]) -> Tag:
         past = list(counts)
         past[slot] -= 1
-        context = tuple((name, count) for name, count in zip(self._roster.names, past, strict=True) if count)
+        context = tuple(zip(self._roster.names, past, strict=True))
+        if not all(past):
+            context = tuple([dot for dot in context if dot[1]])
         return Tag(origin, counts[slot], context, counts, self._roster)
 
     def _check(self, message: VectorMessage) -> int:

@@ -19,6 +19,7 @@ Departures from the print:
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from causalcast.model import Delivered
@@ -117,7 +118,7 @@ class StableVV(VV):
         self._meter.count += len(lowest) * (1 + len(columns))
         dots: list[tuple[int, int]] = []
         for column in columns:
-            counts = [each[column] for each in matrix]
+            counts = list(map(itemgetter(column), matrix))
             least = min(counts)
             lowest[column] = counts.index(least)
             dots.extend((column, counter) for counter in range(stable[column] + 1, least + 1))
