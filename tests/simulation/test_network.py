@@ -142,3 +142,15 @@ def test_networks_that_do_not_fit(network: Network, words: str) -> None:
 def test_networks_that_cannot_be(text: str) -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.json.decode(text, type=Network)
+
+
+def test_messages_of_types_that_are_not_queued_only_propagate() -> None:
+    """Document 002, section 5.6.1, with acknowledgements left out of the queues."""
+    ends = {}
+    for unqueued in ((), ("Ack",)):
+        network = Network(Constant(100 * MS), processing_ns=MS, transmission_ns=MS, unqueued=unqueued)
+        done = simulate("vcube-ps", nodes=2, network=network, workload=Broadcasts(1, Constant(0), senders=1))
+        ends[unqueued] = done.queue.now
+    assert ends == {(): 204 * MS, ("Ack",): 202 * MS}
+    with pytest.raises(InvalidModelError, match="'Akc'"):
+        simulate("vcube-ps", nodes=2, network=Network(unqueued=("Akc",)))

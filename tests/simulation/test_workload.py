@@ -5,26 +5,32 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 
-from causalcast.model import Roster
+from causalcast.model import Roster, UnsupportedByStackError
 from causalcast.simulation import (
     NS_PER_MS,
     AnyWorkload,
     Broadcasts,
     Constant,
     Exponential,
+    InvalidModelError,
     Network,
     Publications,
     Replies,
+    Stream,
     Uniform,
     process_names,
     simulate,
 )
 from causalcast.simulation.publisher import subscriptions
 from tests.simulation.memory import Memory
+
+if TYPE_CHECKING:
+    from causalcast.simulation.world import Step
 
 MS = NS_PER_MS
 
@@ -132,3 +138,52 @@ def test_whoever_publishes_only_where_it_subscribes_waits_for_that() -> None:
 
 def test_nobody_sends_before_the_beginning() -> None:
     assert min(time for _, time in broadcasts(Broadcasts(3, Constant(10 * MS), begin_ns=500 * MS))) == 510 * MS
+
+
+@pytest.mark.parametrize("stack", ["vcube-ps", "srpt-s", "srpt-b"])
+def test_a_stream_comes_from_one_subscriber_after_the_other(stack: str) -> None:
+    """Document 002, section 5.6.6: subscribers from the start come and go, and one of them publishes at a time."""
+    workload = Stream(40, Constant(50 * MS), subscribers=8, session=Exponential(1_000 * MS))
+    sink = Memory()
+    done = simulate(stack, nodes=20, seed=1, workload=workload, trace=sink)
+    rows = sink.rows
+    assert sum(row.event == "subscribe" and row.time_ns == 0 for row in rows) == 8
+    assert sum(row.event == "subscribe" for row in rows) > 12
+    said = [row for row in rows if row.event == "broadcast"]
+    assert 30 <= len(said) <= 40
+    assert len({row.process for row in said}) > 5
+    inside: set[str] = set()
+    for row in rows:
+        if row.event in {"subscribe", "unsubscribe"}:
+            (inside.add if row.event == "subscribe" else inside.discard)(row.process)
+        if row.event == "broadcast":
+            assert row.process in inside
+    assert done.counters.deliveries > 150
+
+
+def test_a_stream_without_churn_spares_brokers_and_reaches_all_others() -> None:
+    sink = Memory()
+    done = simulate("srpt-b-many", nodes=16, workload=Stream(5, spared=8), trace=sink)
+    assert {row.process for row in sink.rows if row.event == "subscribe"} == {f"p{at:02}" for at in range(8, 16)}
+    assert done.counters.deliveries == 5 * 7
+    with pytest.raises(InvalidModelError, match="nobody subscribes"):
+        simulate("srpt-s", nodes=4, workload=Stream(5, spared=4))
+
+
+@pytest.mark.parametrize("stack", ["vcube-ps", "srpt-s"])
+def test_subscribers_known_from_the_start_cost_no_message(stack: str) -> None:
+    workload = Publications(3, 4, subscribers=5, subscribers_only=True, preset=True)
+    sink = Memory()
+    quiet = simulate(stack, nodes=9, seed=2, workload=msgspec.structs.replace(workload, messages=0), trace=sink)
+    assert quiet.counters.sends == 0
+    assert Counter(row.topic for row in sink.rows) == {"t0": 5, "t1": 5, "t2": 5}
+    told = simulate(stack, nodes=9, seed=2, workload=workload)
+    assert told.counters.deliveries == 4 * told.counters.broadcasts
+
+
+def test_who_cannot_begin_with_subscribers_says_so() -> None:
+    with pytest.raises(UnsupportedByStackError, match="cannot begin with 4 subscribers"):
+        simulate("tcb", nodes=4, workload=Stream(1))
+    steps: list[Step] = []
+    with pytest.raises(InvalidModelError, match="leave them to ask"):
+        simulate("vcube-ps", nodes=4, workload=Stream(1), record=steps.append)

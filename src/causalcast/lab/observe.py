@@ -54,6 +54,7 @@ class ObservedSimulator(Simulator):
         """Tell these probes from now on, beginning with the beginning."""
         self._sent = [probe.sent for probe in probes if probe.wants("sent")]
         self._broadcast = [probe.broadcast for probe in probes if probe.wants("broadcast")]
+        self._published = [probe.published for probe in probes if probe.wants("published")]
         self._taken = [probe.taken for probe in probes if probe.wants("taken")]
         for probe in probes:
             probe.begin(self)
@@ -67,6 +68,8 @@ class ObservedSimulator(Simulator):
         super().log_broadcast(host, tag, payload, topic)
         for tell in self._broadcast:
             tell(host.name, tag)
+        for hear in self._published:
+            hear(host.name, tag, topic)
 
     def log_event(self, host: SimulatedHost, event: Event) -> None:
         super().log_event(host, event)
@@ -78,6 +81,7 @@ class ObservedSimulator(Simulator):
 class _ObservedStack(Stack):
     """A stack whose processes are wrapped where a probe looks."""
 
+    chosen: Stack
     names: tuple[ProcessId, ...]
     probes: tuple[Probe, ...]
 
@@ -85,14 +89,14 @@ class _ObservedStack(Stack):
         number = self.names.index(port.name) if port.name in self.names else None
         here = [probe for probe in self.probes if probe.at is None or number in probe.at]
         if not here:
-            return Stack.process(self, port, roster)
-        return _ObservedProcess(Stack.process(self, _ObservedPort(port, here), roster), port.name, here)
+            return self.chosen.process(port, roster)
+        return _ObservedProcess(self.chosen.process(_ObservedPort(port, here), roster), port.name, here)
 
 
 def _observed(chosen: Stack, names: Sequence[ProcessId], probes: Sequence[Probe]) -> Stack:
     watching = tuple(probe for probe in probes if any(map(probe.wants, _AT_PROCESSES)))
     same: dict[str, Any] = {field.name: getattr(chosen, field.name) for field in fields(Stack)}
-    return _ObservedStack(names=tuple(names), probes=watching, **same)
+    return _ObservedStack(chosen=chosen, names=tuple(names), probes=watching, **same)
 
 
 class _ObservedPort:

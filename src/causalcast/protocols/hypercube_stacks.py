@@ -26,7 +26,7 @@ from causalcast.protocols.ordering.aggregation import CausalMessage, ChangedVect
 from causalcast.protocols.ordering.tcb import TCB
 from causalcast.protocols.ordering.tcb_graph import Phantom, TaggedMessage  # noqa: TC001 - msgspec reads the annotation
 from causalcast.protocols.pubsub.process import TopicOrdering, TopicStack
-from causalcast.protocols.pubsub.srpt import SRPT, BrokeredSRPT
+from causalcast.protocols.pubsub.srpt import SRPT, BrokeredSRPT, FewBrokersSRPT, ManyBrokersSRPT
 from causalcast.protocols.pubsub.vcube_ps import VCubePS
 from causalcast.protocols.stack import Stack
 
@@ -164,6 +164,16 @@ HYPERCUBE_STACKS: Final = (
         name="srpt-b",
         summary="topics over a single tree of brokers each, who serve the others: baseline",
         dissemination=BrokeredSRPT,
+    ),
+    _single_rooted(
+        name="srpt-b-few",
+        summary="the same with a broker for 127 others",
+        dissemination=FewBrokersSRPT,
+    ),
+    _single_rooted(
+        name="srpt-b-many",
+        summary="the same with a broker for each other process",
+        dissemination=ManyBrokersSRPT,
     ),
 )
 

@@ -114,6 +114,11 @@ class BaseProcess:
     def unsubscribe(self, topic: str) -> None:
         raise UnsupportedByStackError(f"this stack has no topics: there is no {topic!r} to unsubscribe from")
 
+    def preset(self, topic: str, subscribers: Sequence[ProcessId]) -> None:
+        raise UnsupportedByStackError(
+            f"this stack cannot begin with {len(subscribers):,} subscribers to {topic!r}: have each subscribe"
+        )
+
     def snapshot(self) -> bytes:
         raise UnsupportedByStackError("processes of this stack write nothing down: they cannot recover")
 

@@ -162,6 +162,12 @@ class Process(Protocol):
     def unsubscribe(self, topic: str) -> None:
         """Ask for no more of `topic`; complete with the event `Unsubscribed`."""
 
+    def preset(self, topic: str, subscribers: Sequence[ProcessId]) -> None:
+        """These subscribe to `topic` from the start, and everybody knows: told to every process, before any message.
+
+        At a subscriber it is complete with `Subscribed`, as if it had asked.
+        """
+
     def snapshot(self) -> bytes:
         """All that the process must not forget when it crashes: `Stack.recover` makes a process of it again."""
 

@@ -34,7 +34,7 @@ from causalcast.simulation.models import (
 )
 from causalcast.simulation.network import Link, Matrix, Network, read_matrix
 from causalcast.simulation.simulator import Counters, Simulator, Workload
-from causalcast.simulation.workload import AnyWorkload, Broadcasts, Publications, Replies
+from causalcast.simulation.workload import AnyWorkload, Broadcasts, Publications, Replies, Stream
 from causalcast.simulation.world import World
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ __all__ = [
     "Replies",
     "SimulatedHost",
     "Simulator",
+    "Stream",
     "Suspicion",
     "Turnover",
     "Uniform",

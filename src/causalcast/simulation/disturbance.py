@@ -14,6 +14,7 @@ from causalcast.model import Roster
 from causalcast.simulation import world
 from causalcast.simulation.faults import Crash, Cut, Flap, Join, Leave, Partition, Pause, Suspicion, check_faults
 from causalcast.simulation.host import SimulatedHost
+from causalcast.simulation.models import InvalidModelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -166,6 +167,11 @@ class DisturbedHost(SimulatedHost):
         self.journal.write(world.Unsubscribe(self.name, topic))
         super().unsubscribe(topic)
 
+    def preset(self, topic: str, subscribers: Sequence[ProcessId]) -> None:
+        if self.journal.records:
+            raise InvalidModelError("a run that is written down has no subscribers from the start: leave them to ask")
+        super().preset(topic, subscribers)
+
     def take(self) -> None:
         self.journal.write(world.Take(self.name))
         super().take()
@@ -186,6 +192,11 @@ class Journal:
         self._in_flight: dict[tuple[ProcessId, ProcessId], list[int]] = {}
         self._repeated: list[tuple[Copy, Copy]] = []
         """Copies and their duplicates, made during the present step: in a world, a step of their own after it."""
+
+    @property
+    def records(self) -> bool:
+        """Whether anybody wants the steps."""
+        return self._record is not None
 
     def sent(self, copy: Copy, duplicate: Copy | None) -> None:
         """The present step sends `copy`, and its link repeats it as `duplicate`."""

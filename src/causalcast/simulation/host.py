@@ -124,6 +124,10 @@ class SimulatedHost:
         """Ask for no more of a topic."""
         self.process.unsubscribe(topic)
 
+    def preset(self, topic: str, subscribers: Sequence[ProcessId]) -> None:
+        """Say, at every process and before anything is sent, who subscribes from the start."""
+        self.process.preset(topic, subscribers)
+
     def call_after(self, delay_ns: int, call: Callable[[], None]) -> None:
         """Run `call` after `delay_ns` of virtual time."""
         self._simulator.queue.push(self._simulator.time_after(delay_ns), self.run, call)

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from causalcast.model import ProcessId, Roster
+    from causalcast.protocols import WireMessage
     from causalcast.simulation.models import Delay
     from causalcast.simulation.network import Network
     from causalcast.simulation.queue import TimeQueue
@@ -26,13 +27,20 @@ class Links:
         self._uniform = network.matrix is None and not network.links
         """Whether all links share one model."""
         self._queued = bool(network.processing_ns or network.transmission_ns or network.bits_per_second)
+        self._unqueued = frozenset(network.unqueued)
         self._exceptions: dict[ProcessId, dict[ProcessId, Delay]] = {}
         self._free: dict[ProcessId, int] = {}
         """When a sender's queue has sent what is in it."""
         self._latest: dict[ProcessId, dict[ProcessId, int]] = {}
         """Of FIFO links, sender to receiver to the latest arrival so far."""
 
-    def arrivals(self, sender: ProcessId, destinations: Sequence[ProcessId], wire_bytes: int) -> list[int]:
+    def arrivals(
+        self,
+        sender: ProcessId,
+        destinations: Sequence[ProcessId],
+        wire_bytes: int,
+        message: WireMessage | None = None,
+    ) -> list[int]:
         """For each destination, when the copy of a message sent now arrives there."""
         network = self._network
         now = self._queue.now
@@ -41,7 +49,7 @@ class Links:
             delays = network.delay.draw_many(self._random, tick, len(destinations))
         else:
             delays = [self._model(sender, receiver).draw(self._random, tick) for receiver in destinations]
-        if self._queued:
+        if self._queued and not (self._unqueued and type(message).__name__ in self._unqueued):
             service = network.service_ns(wire_bytes)
             departure = max(now + network.processing_ns, self._free.get(sender, 0))
             times = []

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from causalcast.protocols import STACKS
 from causalcast.simulation.models import NS_PER_MS, NS_PER_US, Constant, Delay, InvalidModelError, Uniform, Weibull
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     processing_ns: int = 0
     transmission_ns: int = 0
     bits_per_second: int | None = None
+    unqueued: tuple[str, ...] = ()
+    """Types of messages that pass by 1 and 2 and only propagate, as in models that leave acknowledgements out."""
     loss: float = 0.0
     """The probability that a copy never arrives. Protocols here expect reliable links: this is for those who do not."""
     duplication: float = 0.0
@@ -109,6 +112,10 @@ class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             for name in (link.sender, link.receiver):
                 if name not in roster:
                     raise InvalidModelError(f"the network has a link of {name!r}, which is no process of this run")
+        known = {kind.__name__ for each in STACKS.values() for kind in each.wire_types}
+        for name in self.unqueued:
+            if name not in known:
+                raise InvalidModelError(f"no stack sends messages of the type {name!r}: none can be left unqueued")
         if self.matrix is not None and len(self.matrix.baselines_ns) != len(roster):
             raise InvalidModelError(
                 f"a matrix of {len(self.matrix.baselines_ns)} rows does not fit {len(roster)} processes"

@@ -61,6 +61,17 @@ def subscriptions(workload: Publications, roster: Roster, seed: int) -> dict[Pro
     return {name: tuple(sorted(mine)) for name, mine in changes.items()}
 
 
+@lru_cache(maxsize=2)
+def starters(workload: Publications, roster: Roster, seed: int) -> tuple[tuple[ProcessId, ...], ...]:
+    """For each topic, who subscribes to it from the start."""
+    found: list[list[ProcessId]] = [[] for _ in range(workload.topics)]
+    for name, changes in subscriptions(workload, roster, seed).items():
+        for change in changes:
+            if not change.time_ns:
+                found[change.topic].append(name)
+    return tuple(map(tuple, found))
+
+
 class Publisher:
     """A process of `Publications`."""
 
@@ -68,6 +79,7 @@ class Publisher:
         self._workload = workload
         self._random = random.Random(f"{seed}=workload/{name}")
         self._changes = subscriptions(workload, roster, seed).get(name, ())
+        self._starters = starters(workload, roster, seed) if workload.preset else ()
         publishes = workload.publishers is None or name in roster.names[: workload.publishers]
         self._left = workload.messages if publishes else 0
         self._open: list[int] = [] if workload.subscribers_only else list(range(workload.topics))
@@ -77,7 +89,13 @@ class Publisher:
         """Topics that it has asked for, and not since for no more of."""
 
     def start(self, host: SimulatedHost) -> None:
-        for change in self._changes:
+        changes = self._changes
+        if self._workload.preset:
+            changes = tuple(change for change in changes if change.time_ns)
+            self._asked.update(change.topic for change in self._changes if not change.time_ns)
+            for topic, names in enumerate(self._starters):
+                host.preset(f"t{topic}", names)
+        for change in changes:
             if change.time_ns <= host.now_ns():
                 self._make(host, change)
             else:

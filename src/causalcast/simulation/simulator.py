@@ -197,7 +197,7 @@ class Simulator:
         self.counters.sends += len(destinations)
         if self._sizes_matter:
             self.wire_bytes = len(self._encode(message)) + FRAME_HEADER_BYTES
-        times = self.links.arrivals(sender, destinations, self.wire_bytes)
+        times = self.links.arrivals(sender, destinations, self.wire_bytes, message)
         if self._disturbances is None:
             self.queue.push_each(times, map(self._arrivals.__getitem__, destinations), sender, message)
         else:

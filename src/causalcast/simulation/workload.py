@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from causalcast.model import Delivered
-from causalcast.simulation.models import NS_PER_MS, Delay, InvalidModelError, Uniform
+from causalcast.simulation.models import NS_PER_MS, Constant, Delay, InvalidModelError, Uniform
 from causalcast.simulation.portable import choose
 from causalcast.simulation.publisher import Publisher
+from causalcast.simulation.stream import Streamer
 
 if TYPE_CHECKING:
     from causalcast.model import Event, ProcessId, Roster
@@ -93,6 +94,8 @@ class Publications(_Workload, frozen=True, tag="publications"):
     """Nobody publishes, and no subscriber goes, before this time."""
     until_ns: int | None = None
     """Subscribers come and go until then; must be given with `session`."""
+    preset: bool = False
+    """Whether those who subscribe at the start are known to everybody, without a message."""
 
     def __post_init__(self) -> None:
         for name in ("messages", "payload_bytes", "subscribers", "publishers", "begin_ns", "exponent"):
@@ -107,7 +110,37 @@ class Publications(_Workload, frozen=True, tag="publications"):
         return Publisher(self, name, roster, seed)
 
 
-AnyWorkload: TypeAlias = Broadcasts | Replies | Publications
+class Stream(_Workload, frozen=True, tag="stream"):
+    """One topic, one publication after each draw of `interval`, each by one of those who subscribe then.
+
+    `subscribers` processes, chosen by the seed among all but the first `spared`, subscribe from the start, and
+    everybody knows; `None`: all of these. The publisher is drawn anew each time (document 002, sections 5.6.2, 5.6.6
+    and 5.6.7). With `session` subscribers come and go at constant number until the last publication, as in
+    `Publications`; who is drawn and whose subscription is not complete by then publishes nothing.
+    """
+
+    messages: int
+    interval: Delay = Constant(500 * NS_PER_MS)
+    subscribers: int | None = None
+    spared: int = 0
+    """Brokers, for example, who subscribe to nothing themselves."""
+    session: Delay | None = None
+    payload_bytes: int = 50
+    begin_ns: int = 0
+    """Nobody publishes before this time."""
+
+    def __post_init__(self) -> None:
+        for name in ("messages", "subscribers", "spared", "payload_bytes", "begin_ns"):
+            if (getattr(self, name) or 0) < 0:
+                raise InvalidModelError(f"a stream with {name} of {getattr(self, name)} cannot be")
+
+    def application(self, name: ProcessId, roster: Roster, seed: int) -> Application:
+        if self.spared >= len(roster):
+            raise InvalidModelError(f"a stream spares {self.spared} of {len(roster)} processes: nobody subscribes")
+        return Streamer(self, name, roster, seed)
+
+
+AnyWorkload: TypeAlias = Broadcasts | Replies | Publications | Stream
 
 
 class _Reader:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from causalcast.lab.metrics.base import Measured, Metric, Probe
 from causalcast.lab.metrics.flow import Latency, Traffic
-from causalcast.lab.metrics.formulas import CALCULATIONS
+from causalcast.lab.metrics.formulas import CALCULATIONS as FORMULAS
 from causalcast.lab.metrics.metadata import Entries, Memory
+from causalcast.lab.metrics.topics import TOPIC_CALCULATIONS, Brokers, Publications, Queues, Reception, Trees
 from causalcast.lab.metrics.work import Cpu, Operations
 from causalcast.model import CausalcastError
 
@@ -21,13 +22,19 @@ if TYPE_CHECKING:
 __all__ = ["AUDIT", "CALCULATIONS", "PROBES", "Measured", "Metric", "MetricOptionsError", "Metrics", "Probe"]
 
 PROBES: Final[dict[str, type[Probe]]] = {
+    "brokers": Brokers,
     "cpu": Cpu,
     "entries": Entries,
     "latency": Latency,
     "memory": Memory,
     "operations": Operations,
+    "publications": Publications,
+    "queues": Queues,
+    "reception": Reception,
     "traffic": Traffic,
+    "trees": Trees,
 }
+CALCULATIONS: Final = FORMULAS | TOPIC_CALCULATIONS
 
 AUDIT: Final = Metric("findings", "findings", "what the audit finds wrong in the trace of the run")
 """Measured wherever traces are written."""

@@ -39,6 +39,9 @@ class Hooks:
     def broadcast(self, process: ProcessId, tag: Tag) -> None:
         """The application at `process` has broadcast."""
 
+    def published(self, process: ProcessId, tag: Tag, topic: str) -> None:
+        """The application at `process` has broadcast to a topic; empty: to the group."""
+
     def sent(self, process: ProcessId, destinations: Sequence[ProcessId], message: WireMessage) -> None:
         """`process` sends one message to several others."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from causalcast.model import ProtocolViolationError
@@ -9,7 +10,7 @@ from causalcast.protocols.port import BroadcastMessage, WireMessage
 from causalcast.protocols.topics import MAX_TOPIC_BYTES
 
 if TYPE_CHECKING:
-    from causalcast.model import Roster
+    from causalcast.model import ProcessId, Roster
 
 PUB: Final = 0
 SUB: Final = 1
@@ -85,6 +86,15 @@ def slot_of(origin: str, roster: Roster) -> int:
     if slot is None:
         raise ProtocolViolationError(f"{origin!r} is not a member of this group")
     return slot
+
+
+@lru_cache(maxsize=8)
+def set_of(members: tuple[ProcessId, ...], roster: Roster) -> int:
+    """Their slots as a set; one object for all processes of a group. Raises `NotAMemberError` for a stranger."""
+    found = 0
+    for name in members:
+        found |= 1 << roster.slot(name)
+    return found
 
 
 def check_topic(topic: str) -> None:

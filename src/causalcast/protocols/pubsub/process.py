@@ -9,6 +9,8 @@ from causalcast.protocols.pubsub.messages import Publication
 from causalcast.protocols.stack import Stack, StackProcess
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from causalcast.model import Event, ProcessId, Roster, Tag
     from causalcast.protocols.membership.vcube import VCube
     from causalcast.protocols.port import BroadcastMessage, Port, Timer
@@ -20,6 +22,8 @@ class TopicLayer(Protocol):
     def subscribe(self, name: str) -> None: ...
 
     def unsubscribe(self, name: str) -> None: ...
+
+    def preset(self, name: str, subscribers: Sequence[ProcessId]) -> None: ...
 
     def publish(self, name: str, payload: bytes) -> Tag: ...
 
@@ -104,6 +108,9 @@ class TopicProcess(StackProcess):
 
     def unsubscribe(self, topic: str) -> None:
         self._layer.unsubscribe(topic)
+
+    def preset(self, topic: str, subscribers: Sequence[ProcessId]) -> None:
+        self._layer.preset(topic, subscribers)
 
 
 class TopicStack(Stack):

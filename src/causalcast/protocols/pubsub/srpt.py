@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import zlib
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar
 
 from causalcast.model import (
     Delivered,
@@ -34,16 +34,15 @@ from causalcast.model import (
 from causalcast.protocols.layers import Dissemination
 from causalcast.protocols.membership.hypercube import cluster, dimension, everyone, first_child
 from causalcast.protocols.port import WireMessage
-from causalcast.protocols.pubsub.messages import PUB, SUB, UNS, check_number, check_topic, slot_of
+from causalcast.protocols.pubsub.messages import PUB, SUB, UNS, check_number, check_topic, set_of, slot_of
 from causalcast.protocols.topics import MAX_TOPIC_BYTES, TOPICS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from causalcast.model import Event, ProcessId
     from causalcast.protocols.membership.vcube import VCube
     from causalcast.protocols.port import Port
-
-BROKER_SHARE: Final = 16
-"""Of so many processes one is a broker (256 of 4,096, as in section 5.6.7)."""
 
 
 class Routed(WireMessage, frozen=True, array_like=True, gc=False, tag=54):
@@ -94,12 +93,13 @@ class SRPT(Dissemination):
 
     wire_types = (Routed,)
 
-    __slots__ = ("_membership", "_nodes", "_port", "_topics", "false_positives", "operations", "sent")
+    __slots__ = ("_membership", "_port", "_topics", "false_positives", "nodes", "operations", "sent")
 
     def __init__(self, port: Port, membership: VCube, brokers: int | None = None) -> None:
         self._port = port
         self._membership = membership
-        self._nodes = len(membership.roster) if brokers is None else max(1, min(brokers, len(membership.roster)))
+        self.nodes = len(membership.roster) if brokers is None else max(1, min(brokers, len(membership.roster)))
+        """How many processes, the first ones, are nodes of the trees."""
         self._topics: dict[str, TreeTopic] = {}
         self.false_positives = 0
         """Publications received for nobody here."""
@@ -117,6 +117,20 @@ class SRPT(Dissemination):
         if not topic.asked:
             topic.asked = True
             self._hand(SUB, name, topic, 0, b"")
+
+    def preset(self, name: str, subscribers: Sequence[ProcessId]) -> None:
+        """These subscribe from the start, and every node of the tree knows."""
+        roster, slot = self._membership.roster, self._membership.slot
+        members = set_of(tuple(subscribers), roster)
+        own = bool(members >> slot & 1)
+        if slot < self.nodes:
+            view = self._nodes_of(members)
+            topic = TreeTopic(view, members, subscribed=own, served=self._flock(slot) & members)
+        else:
+            topic = TreeTopic(0, 0, subscribed=own, served=0)
+        self._topics[name] = topic
+        if own:
+            self._port.announce(Subscribed(name))
 
     def unsubscribe(self, name: str) -> None:
         """Tell the root; nothing happens if it does not subscribe."""
@@ -153,7 +167,7 @@ class SRPT(Dissemination):
         if topic is None:
             everybody = not name
             topic = TreeTopic(
-                everyone(self._nodes) if everybody else 0,
+                everyone(self.nodes) if everybody else 0,
                 everyone(len(self._membership.roster)) if everybody else 0,
                 subscribed=everybody,
                 served=self._flock(self._membership.slot) if everybody else 0,
@@ -161,26 +175,35 @@ class SRPT(Dissemination):
             self._topics[name] = topic
         return topic
 
+    def _nodes_of(self, members: int) -> int:
+        """The nodes that serve any of these."""
+        view = members & everyone(self.nodes)
+        rest = members >> self.nodes
+        while rest:
+            view |= rest & everyone(self.nodes)
+            rest >>= self.nodes
+        return view
+
     def _broker(self, slot: int) -> int:
         """The node that serves a process."""
-        return slot if slot < self._nodes else (slot - self._nodes) % self._nodes
+        return slot if slot < self.nodes else (slot - self.nodes) % self.nodes
 
     def _flock(self, node: int) -> int:
         """The set of those that a node serves, itself among them."""
-        if node >= self._nodes:
+        if node >= self.nodes:
             return 0
         found = 1 << node
-        for slot in range(self._nodes + node, len(self._membership.roster), self._nodes):
+        for slot in range(self.nodes + node, len(self._membership.roster), self.nodes):
             found |= 1 << slot
         return found
 
     # ------------------------------------------------------------------ the way
 
     def _hand(self, kind: int, name: str, topic: TreeTopic, counter: int, payload: bytes) -> None:
-        root = root_of(name, self._nodes)
+        root = root_of(name, self.nodes)
         routed = Routed(kind, self._membership.name, name, counter, 0, payload)
         if root == self._membership.slot:
-            self._down(routed, topic, dimension(self._nodes))
+            self._down(routed, topic, dimension(self.nodes))
         else:
             self._send(root, routed, topic)
 
@@ -211,10 +234,10 @@ class SRPT(Dissemination):
     def _arrived(self, peer: int, routed: Routed, topic: TreeTopic) -> None:
         self.operations += 1
         me = self._membership.slot
-        if me >= self._nodes:
+        if me >= self.nodes:
             self._local(routed, topic)
-        elif me == root_of(routed.topic, self._nodes):
-            self._down(routed, topic, dimension(self._nodes))
+        elif me == root_of(routed.topic, self.nodes):
+            self._down(routed, topic, dimension(self.nodes))
         else:
             self._down(routed, topic, cluster(me, peer) - 1)
 
@@ -226,7 +249,7 @@ class SRPT(Dissemination):
         serves = self._broker(origin) == me
         if routed.kind != PUB:
             self._changed(topic, origin, subscribed=routed.kind == SUB)
-        present = everyone(self._nodes)
+        present = everyone(self.nodes)
         for s in range(1, height + 1):
             child = first_child(me, s, present)
             if child is not None and (routed.kind != PUB or topic.view & membership.block(s)):
@@ -284,9 +307,26 @@ class SRPT(Dissemination):
 
 
 class BrokeredSRPT(SRPT):
-    """SRPT-B: a part of the processes are brokers."""
+    """SRPT-B: a part of the processes are brokers (section 5.6.7: 256 of 4,096, or 32, or 2,048)."""
+
+    share: ClassVar = 16
+    """Of so many processes one is a broker."""
 
     __slots__ = ()
 
     def __init__(self, port: Port, membership: VCube) -> None:
-        super().__init__(port, membership, len(membership.roster) // BROKER_SHARE)
+        super().__init__(port, membership, len(membership.roster) // self.share)
+
+
+class FewBrokersSRPT(BrokeredSRPT):
+    """SRPT-B with few brokers."""
+
+    share = 128
+    __slots__ = ()
+
+
+class ManyBrokersSRPT(BrokeredSRPT):
+    """SRPT-B with a broker for each other process."""
+
+    share = 2
+    __slots__ = ()

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from causalcast.model import Delivered, Tag, TopicError
+from causalcast.model import Delivered, Subscribed, Tag, TopicError
 from causalcast.protocols.layers import Dissemination
 from causalcast.protocols.membership.hypercube import everyone
+from causalcast.protocols.pubsub.messages import set_of
 from causalcast.protocols.pubsub.tally import Tally
 from causalcast.protocols.pubsub.topic import Topic
 from causalcast.protocols.topics import MAX_TOPIC_BYTES, TOPICS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from causalcast.model import Event, ProcessId
     from causalcast.protocols.membership.vcube import VCube
     from causalcast.protocols.membership.waves import Waves
@@ -51,12 +54,19 @@ class TopicTable(Dissemination):
             topic = self._topics[name] = Topic(name, members, everyone(members))
         return topic
 
-    def _new(self, name: str) -> Topic:
+    def preset(self, name: str, subscribers: Sequence[ProcessId]) -> None:
+        """These subscribe from the start, and everybody knows. Raises `TopicError`."""
+        view = set_of(tuple(subscribers), self._membership.roster)
+        if view >> self._membership.slot & 1:
+            self._new(name, view)
+            self._port.announce(Subscribed(name))
+
+    def _new(self, name: str, view: int | None = None) -> Topic:
         if len(name.encode(errors="surrogatepass")) > MAX_TOPIC_BYTES:
             raise TopicError(f"{name[:50]!r}... cannot name a topic: use at most {MAX_TOPIC_BYTES} bytes of UTF-8")
         if len(self._topics) >= TOPICS:
             raise TopicError(f"{name!r} would be topic number {TOPICS + 1:,}: a process has at most {TOPICS:,}")
-        topic = self._topics[name] = Topic(name, len(self._membership.roster))
+        topic = self._topics[name] = Topic(name, len(self._membership.roster), view)
         return topic
 
     def _tag(self, publication: Publication) -> Tag:
