@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from causalcast.lab.metrics.base import Measured, Metric, Probe
 from causalcast.lab.metrics.flow import Latency, Traffic
 from causalcast.lab.metrics.formulas import CALCULATIONS as FORMULAS
+from causalcast.lab.metrics.hypercube import HYPERCUBE_CALCULATIONS
 from causalcast.lab.metrics.metadata import Entries, Memory
 from causalcast.lab.metrics.topics import TOPIC_CALCULATIONS, Brokers, Publications, Queues, Reception, Trees
 from causalcast.lab.metrics.work import Cpu, Operations
@@ -34,7 +35,7 @@ PROBES: Final[dict[str, type[Probe]]] = {
     "traffic": Traffic,
     "trees": Trees,
 }
-CALCULATIONS: Final = FORMULAS | TOPIC_CALCULATIONS
+CALCULATIONS: Final = FORMULAS | TOPIC_CALCULATIONS | HYPERCUBE_CALCULATIONS
 
 AUDIT: Final = Metric("findings", "findings", "what the audit finds wrong in the trace of the run")
 """Measured wherever traces are written."""
