@@ -280,6 +280,10 @@ class CPTCast(PRC):
         if self._waiting and self._stuck is None:
             self._watch()
 
+    def is_eager(self, peer: ProcessId) -> bool:
+        """Whether `peer` is sent payloads, not announcements."""
+        return peer in self._safe and peer not in self._lazy
+
     def tables(self) -> dict[str, int]:
         return {
             **super().tables(),

@@ -12,8 +12,9 @@ broadcast; the pong goes straight back. Departures from the print:
   a late one of an abandoned ping would open a link whose buffer began after what the ping vouches for.
 * A joiner takes over its contact's counts: with an empty `received` an old message that is still on its way would be
   delivered after its effects (see the errata).
-* A ping without an answer is repeated, and in the end the other side is asked what it has (see `safelinks`): a link
-  that is only closed, as in algorithm 3, would leave a process whose links all broke cut off for ever.
+* After a ping without an answer, or a full buffer, the other side is asked what it has (see `safelinks`), again and
+  again, before the link is closed: one that is only pinged, as in algorithm 3, would leave a process whose links all
+  broke cut off for ever.
 * `received` is a count per origin: links are FIFO and carry every message, so there are no gaps.
 """
 

@@ -186,6 +186,10 @@ class Plumtree(Dissemination):
         if self._periods and self._retention.period_ns is not None:
             self._port.set_timer(self._retention.period_ns, KEEP_TIMER)
 
+    def is_eager(self, peer: ProcessId) -> bool:
+        """Whether `peer` is sent payloads, not announcements."""
+        return peer in self._eager
+
     def tables(self) -> dict[str, int]:
         """Sizes of its tables."""
         return {"origins": len(self._seen), "kept": len(self._kept), "missing": len(self._missing)}

@@ -128,6 +128,11 @@ class Arcs(Overlay):
         self._quiet = 0
         self._awake = True
 
+    @property
+    def arcs(self) -> Sequence[ProcessId]:
+        """Where its arcs lead, one name for each."""
+        return tuple(self._arcs())
+
     # ------------------------------------------------------------------ the view, which a protocol keeps
 
     def _arcs(self) -> Sequence[ProcessId]:
