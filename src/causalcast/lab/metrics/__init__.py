@@ -13,6 +13,7 @@ from causalcast.lab.metrics.flow import Latency, Traffic
 from causalcast.lab.metrics.formulas import CALCULATIONS as FORMULAS
 from causalcast.lab.metrics.hypercube import HYPERCUBE_CALCULATIONS
 from causalcast.lab.metrics.metadata import Entries, Memory
+from causalcast.lab.metrics.packets import Dependencies, Packets, Waits
 from causalcast.lab.metrics.topics import TOPIC_CALCULATIONS, Brokers, Publications, Queues, Reception, Trees
 from causalcast.lab.metrics.work import Cpu, Operations
 from causalcast.model import CausalcastError
@@ -25,15 +26,18 @@ __all__ = ["AUDIT", "CALCULATIONS", "PROBES", "Measured", "Metric", "MetricOptio
 PROBES: Final[dict[str, type[Probe]]] = {
     "brokers": Brokers,
     "cpu": Cpu,
+    "dependencies": Dependencies,
     "entries": Entries,
     "latency": Latency,
     "memory": Memory,
     "operations": Operations,
+    "packets": Packets,
     "publications": Publications,
     "queues": Queues,
     "reception": Reception,
     "traffic": Traffic,
     "trees": Trees,
+    "waits": Waits,
 }
 CALCULATIONS: Final = FORMULAS | TOPIC_CALCULATIONS | HYPERCUBE_CALCULATIONS
 
