@@ -13,6 +13,8 @@ from causalcast.lab.metrics.flow import Latency, Traffic
 from causalcast.lab.metrics.formulas import CALCULATIONS as FORMULAS
 from causalcast.lab.metrics.hypercube import HYPERCUBE_CALCULATIONS
 from causalcast.lab.metrics.metadata import Entries, Memory
+from causalcast.lab.metrics.overlay import Links, Pings, Redundancy, Tables
+from causalcast.lab.metrics.overlay_cases import OVERLAY_CALCULATIONS
 from causalcast.lab.metrics.packets import Dependencies, Packets, Waits
 from causalcast.lab.metrics.topics import TOPIC_CALCULATIONS, Brokers, Publications, Queues, Reception, Trees
 from causalcast.lab.metrics.work import Cpu, Operations
@@ -29,17 +31,21 @@ PROBES: Final[dict[str, type[Probe]]] = {
     "dependencies": Dependencies,
     "entries": Entries,
     "latency": Latency,
+    "links": Links,
     "memory": Memory,
     "operations": Operations,
     "packets": Packets,
+    "pings": Pings,
     "publications": Publications,
     "queues": Queues,
     "reception": Reception,
+    "redundancy": Redundancy,
+    "tables": Tables,
     "traffic": Traffic,
     "trees": Trees,
     "waits": Waits,
 }
-CALCULATIONS: Final = FORMULAS | TOPIC_CALCULATIONS | HYPERCUBE_CALCULATIONS
+CALCULATIONS: Final = FORMULAS | TOPIC_CALCULATIONS | HYPERCUBE_CALCULATIONS | OVERLAY_CALCULATIONS
 
 AUDIT: Final = Metric("findings", "findings", "what the audit finds wrong in the trace of the run")
 """Measured wherever traces are written."""

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from causalcast.lab.metrics.overlay import relative_redundancy
+from causalcast.model import Roster
 from causalcast.protocols import STACKS
 from causalcast.protocols.dissemination.cptcast import MISSING_TIMER, Announce, CPTCast, Prune
 from causalcast.protocols.dissemination.pc import Pong
@@ -18,6 +19,7 @@ from causalcast.protocols.layers import Dissemination
 from causalcast.protocols.membership.hyparview import HyParViewParameters
 from causalcast.protocols.membership.overlay import Overlay
 from causalcast.protocols.ordering.path import PathMessage
+from causalcast.simulation.feeding import WorldPort
 from causalcast.simulation.steps import Fire, Join, Receive, Suspect, Take
 from causalcast.simulation.world import World
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from causalcast.lab.metrics.base import Measured
-    from causalcast.model import ProcessId, Roster
+    from causalcast.model import ProcessId
     from causalcast.protocols import Port, Stack, WireMessage
     from causalcast.protocols.dissemination.identity import MessageId
     from causalcast.protocols.port import BroadcastMessage
@@ -300,10 +302,11 @@ def forwards(view: int) -> float:
 
 def vector_entries(members: int) -> float:
     """Entries that a message of `cbcast` carries (001, table 1: O(N))."""
-    world = World(STACKS["cbcast"], tuple(f"p{number}" for number in range(members)))
-    world.broadcast("p0")
-    ordering: Any = world.processes["p0"].ordering  # type: ignore[attr-defined]
-    return float(ordering.entries(world.in_flight["p0", "p1"][0]))
+    sent: list[Any] = []
+    port = WorldPort("p0", 0, lambda _, __, message: sent.append(message))
+    process: Any = STACKS["cbcast"].process(port, Roster(f"p{number}" for number in range(members)))
+    process.broadcast(b"")
+    return float(process.ordering.entries(sent[0]))
 
 
 def vector_words(members: int, waiting: int) -> float:
