@@ -48,3 +48,10 @@ def test_every_link_between_pages_and_from_the_readme_leads_somewhere() -> None:
     for source in (*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md")):
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", source.read_text(encoding="utf-8")):
             assert (source.parent / target).exists(), f"{source.name}: {target}"
+
+
+def test_every_test_named_for_a_situation_is_there() -> None:
+    source = "".join(file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("test_*.py"))
+    named = re.findall(r"`(test_\w+)`", page("scenarios.md"))
+    assert len(named) > 30
+    assert [name for name in named if f"def {name}(" not in source] == []

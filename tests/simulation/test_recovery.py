@@ -137,6 +137,27 @@ def test_who_waits_for_whom_is_kept_in_a_group_of_more_than_64() -> None:
     assert len(world.ports[last].queue) == 69
 
 
+@pytest.mark.parametrize("name", ["tcb", "cbcast"])
+@pytest.mark.parametrize("taken", range(4))
+def test_a_chain_keeps_its_order_over_a_crash_anywhere_in_its_release(name: str, taken: int) -> None:
+    """USERS 2: of C, B, A in reverse, a crash while they wait and one after the first `taken` of A, B, C."""
+    world = World(stack(name), ("ann", "bob"))
+    for payload in (b"A", b"B", b"C"):
+        world.broadcast("ann", payload)
+    world.do(Receive("ann", "bob", 2))
+    world.do(Receive("ann", "bob", 1))
+    world.do(Restart("bob"))
+    assert world.processes["bob"].pending("ann") == 2
+    assert not world.ports["bob"].queue
+    world.do(Receive("ann", "bob", 0))
+    for _ in range(taken):
+        world.do(Take("bob"))
+    world.do(Restart("bob"))
+    world.settle()
+    dots = [str(entry.tag.dot) for entry in world.logs["bob"] if entry.kind == "deliver" and entry.tag is not None]
+    assert dots == ["ann:1", "ann:2", "ann:3"]
+
+
 @pytest.mark.parametrize("topic", ["", "news"])
 def test_who_had_news_when_it_crashed_still_tells_it(topic: str) -> None:
     """Without the timer of the one that restarts nobody learns that the message is stable (P6)."""
