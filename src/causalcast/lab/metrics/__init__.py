@@ -16,7 +16,7 @@ from causalcast.lab.metrics.metadata import Entries, Memory
 from causalcast.lab.metrics.overlay import Links, Pings, Redundancy, Tables
 from causalcast.lab.metrics.overlay_cases import OVERLAY_CALCULATIONS
 from causalcast.lab.metrics.packets import Dependencies, Packets, Waits
-from causalcast.lab.metrics.topics import TOPIC_CALCULATIONS, Brokers, Publications, Queues, Reception, Trees
+from causalcast.lab.metrics.topics import TOPIC_CALCULATIONS, Brokers, Publications, Queues, Reception, Trees, Ways
 from causalcast.lab.metrics.work import Cpu, Operations
 from causalcast.model import CausalcastError
 
@@ -44,6 +44,7 @@ PROBES: Final[dict[str, type[Probe]]] = {
     "traffic": Traffic,
     "trees": Trees,
     "waits": Waits,
+    "ways": Ways,
 }
 CALCULATIONS: Final = FORMULAS | TOPIC_CALCULATIONS | HYPERCUBE_CALCULATIONS | OVERLAY_CALCULATIONS
 

@@ -6,8 +6,9 @@ A *PUB* is a message between processes that carries a publication; in SRPT the o
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import Counter
-from math import log
+from math import log, log2
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from causalcast.lab.errors import MeasurementError
@@ -150,24 +151,12 @@ class Trees(_OfTopics):
         }
 
 
-class Queues(_OfTopics):
-    """The send queues, as long as each PUB of a tree finds them; needs a network whose copies take a fixed time there.
-
-    A PUB counts itself; of several copies that are sent at once each finds those before it.
-    """
-
-    metrics: ClassVar = (
-        Metric("queue_length", "messages", "of each process, the mean length; 0 where it sends no PUB in a tree"),
-        Metric("longest_queue", "messages", "the greatest length found"),
-        Metric("queue_wait_ns", "ns", "how long each PUB of a tree is in the queue before it is transmitted"),
-    )
+class _Queued(_OfTopics):
+    """What looks at send queues; needs a network whose copies take a fixed time there."""
 
     def __init__(self) -> None:
         self._free: dict[ProcessId, int] = {}
-        self._found: dict[ProcessId, list[int]] = {}
-        """Of each process, how many PUBs, and the lengths that they found, added up."""
-        self._longest = 0
-        self._waits: Counter[float] = Counter()
+        """When the queue of a process is empty."""
 
     def begin(self, simulator: Simulator) -> None:
         super().begin(simulator)
@@ -181,31 +170,73 @@ class Queues(_OfTopics):
     def sent(self, process: ProcessId, destinations: Sequence[ProcessId], message: WireMessage) -> None:
         if self._unqueued and type(message).__name__ in self._unqueued:
             return
-        copies, service = len(destinations), self._service
         enters = self._simulator.queue.now + self._processing
         free = max(self._free.get(process, 0), enters)
-        self._free[process] = free + copies * service
+        self._free[process] = free + len(destinations) * self._service
         key = publication(message)
-        if key is None or self._is_handover(key, process, destinations):
+        if key is not None:
+            self._enter(key, process, destinations, free - enters)
+
+    @abstractmethod
+    def _enter(self, key: Key, process: ProcessId, destinations: Sequence[ProcessId], wait_ns: int) -> None:
+        """Copies of a publication enter the queue; the first waits so long, each other a transmission longer."""
+
+
+class Queues(_Queued):
+    """The send queues, as long as each PUB of a tree finds them.
+
+    A PUB counts itself; of several copies that are sent at once each finds those before it.
+    """
+
+    metrics: ClassVar = (
+        Metric("queue_length", "messages", "of each process, the mean length; 0 where it sends no PUB in a tree"),
+        Metric("longest_queue", "messages", "the greatest length found"),
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._found: dict[ProcessId, list[int]] = {}
+        """Of each process, how many PUBs, and the lengths that they found, added up."""
+        self._longest = 0
+
+    def _enter(self, key: Key, process: ProcessId, destinations: Sequence[ProcessId], wait_ns: int) -> None:
+        if self._is_handover(key, process, destinations):
             return
-        before = -(-(free - enters) // service)
+        copies, before = len(destinations), -(-wait_ns // self._service)
         found = self._found.setdefault(process, [0, 0])
         found[0] += copies
         found[1] += copies * before + copies * (copies + 1) // 2
         self._longest = max(self._longest, before + copies)
-        for place in range(copies):
-            self._waits[free - enters + place * service] += 1
 
     def result(self) -> Mapping[str, Measured]:
-        means = Counter(lengths / times for times, lengths in self._found.values())
+        means: Counter[float] = Counter(lengths / times for times, lengths in self._found.values())
         silent = len(self._names) - len(self._found)
         if silent:
             means[0] = silent
-        return {
-            "queue_length": Histogram(means),
-            "longest_queue": float(self._longest),
-            "queue_wait_ns": Histogram(self._waits),
-        }
+        return {"queue_length": Histogram(means), "longest_queue": float(self._longest)}
+
+
+class Ways(_Queued):
+    """The time in send queues on the whole way of a publication. Keeps an entry for each process and publication."""
+
+    metrics: ClassVar = (
+        Metric("queue_wait_ns", "ns", "in the queues of all who send a PUB on, from its publisher to where it arrives"),
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._so_far: dict[tuple[ProcessId, Key], int] = {}
+        self._waits: Counter[float] = Counter()
+
+    def _enter(self, key: Key, process: ProcessId, destinations: Sequence[ProcessId], wait_ns: int) -> None:
+        wait_ns += self._so_far.get((process, key), 0)
+        for destination in destinations:
+            self._so_far[destination, key] = wait_ns
+            self._waits[wait_ns] += 1
+            wait_ns += self._service
+
+    def result(self) -> Mapping[str, Measured]:
+        return {"queue_wait_ns": Histogram(self._waits)}
 
 
 class Reception(_OfTopics):
@@ -213,9 +244,14 @@ class Reception(_OfTopics):
 
     metrics: ClassVar = (
         Metric("causal_wait_ns", "ns", "from a publication's first arrival at a process to its delivery there"),
+        Metric(
+            "taken_before", "publications", "taken by a process since its last publication, when it publishes again"
+        ),
     )
 
     def __init__(self) -> None:
+        self._taken: Counter[tuple[ProcessId, str]] = Counter()
+        self._before: Counter[float] = Counter()
         self._arrived: dict[tuple[ProcessId, Key], int] = {}
         self._waits: Counter[float] = Counter()
 
@@ -228,8 +264,15 @@ class Reception(_OfTopics):
         arrived = self._arrived[process, (message.topic, message.tag.origin, message.tag.counter)]
         self._waits[self._simulator.queue.now - arrived] += 1
 
+    def published(self, process: ProcessId, tag: Tag, topic: str) -> None:
+        self._before[self._taken.pop((process, topic), 0)] += 1
+
+    def taken(self, process: ProcessId, event: Event) -> None:
+        if isinstance(event, Delivered):
+            self._taken[process, event.message.topic] += 1
+
     def result(self) -> Mapping[str, Measured]:
-        return {"causal_wait_ns": Histogram(self._waits)}
+        return {"causal_wait_ns": Histogram(self._waits), "taken_before": Histogram(self._before)}
 
 
 class Brokers(_OfTopics):
@@ -238,12 +281,14 @@ class Brokers(_OfTopics):
     metrics: ClassVar = (
         Metric("tree_ns", "ns", "from a publication to its broker's sending it on, for each subscriber"),
         Metric("broker_ns", "ns", "from there to its being taken by the subscriber: B-S"),
+        Metric("served", "subscribers", "of each broker that has sent anybody anything"),
     )
 
     def __init__(self) -> None:
         self._published: dict[Key, int] = {}
         self._passed: dict[tuple[ProcessId, Key], int] = {}
         """When a broker has sent a publication to a subscriber."""
+        self._served: dict[ProcessId, set[ProcessId]] = {}
         self._tree: Counter[float] = Counter()
         self._last: Counter[float] = Counter()
 
@@ -260,6 +305,7 @@ class Brokers(_OfTopics):
         key = publication(message)
         if key is not None and destinations[0] in self._clients:
             self._passed[destinations[0], key] = self._simulator.queue.now
+            self._served.setdefault(process, set()).add(destinations[0])
 
     def taken(self, process: ProcessId, event: Event) -> None:
         if isinstance(event, Delivered) and process in self._clients:
@@ -270,23 +316,30 @@ class Brokers(_OfTopics):
             self._last[self._simulator.queue.now - passed] += 1
 
     def result(self) -> Mapping[str, Measured]:
-        return {"tree_ns": Histogram(self._tree), "broker_ns": Histogram(self._last)}
+        served = Counter(float(len(clients)) for clients in self._served.values())
+        return {"tree_ns": Histogram(self._tree), "broker_ns": Histogram(self._last), "served": Histogram(served)}
 
 
-def churn_percent(median_session_s: float) -> float:
-    """How many percent of the subscribers go per second, by their median session (Rhea et al. 2004): 100 ln 2 / median.
-
-    Document 002, section 5.6.6, prints "per minute".
-    """
+def churn_percent_per_second(median_session_s: float) -> float:
+    """Percent of the subscribers who go in a second, by their median session: 100 ln 2 / median (Rhea et al. 2004)."""
     return 100 * log(2) / median_session_s
 
 
-def median_session_s(churn: float) -> float:
-    """The median session in seconds at which so many percent of the subscribers go per second."""
-    return 100 * log(2) / churn
+def churn_percent_per_minute(median_session_s: float) -> float:
+    """The same in a minute."""
+    return 60 * churn_percent_per_second(median_session_s)
+
+
+def root_load(nodes: int, subscribers: int, churn: float, interval_ms: float) -> float:
+    """How much of its time the root of an SRPT topic transmits, each message for 1 ms.
+
+    It sends log2(n) copies of each publication, SUB and UNS; `churn` percent of the subscribers go in a second, and as
+    many come.
+    """
+    messages = 1000 / interval_ms + 2 * subscribers * churn / 100
+    return messages * log2(nodes) / 1000
 
 
 TOPIC_CALCULATIONS: Final[dict[str, Callable[..., Measured]]] = {
-    "churn_percent": churn_percent,
-    "median_session_s": median_session_s,
+    function.__name__: function for function in (churn_percent_per_second, churn_percent_per_minute, root_load)
 }

@@ -27,13 +27,15 @@ Key: TypeAlias = tuple[int, int, int, str]
 class Wave:
     """A message on its way through this process."""
 
-    __slots__ = ("awaited", "found", "height", "key", "message", "missing", "parents", "unsent", "waiting")
+    __slots__ = ("apart", "awaited", "found", "height", "key", "message", "missing", "parents", "unsent", "waiting")
 
     def __init__(self, key: Key, message: WireMessage) -> None:
         self.key = key
         self.message = message
         self.parents: list[int] = []
         """Who sent it, and is not acknowledged yet."""
+        self.apart = False
+        """Whether a parent counts on less than all its clusters, as after a repair: it may be acknowledged before."""
         self.height = 0
         """How many clusters of this process it is to reach."""
         self.awaited: dict[int, int] = {}
@@ -118,6 +120,8 @@ class Waves:
             clusters = range(wave.height + 1, height + 1)
             wave.height = height
             self._send(wave, clusters)
+        if parent is not None and (len(wave.parents) > 1 or self._membership.cluster(parent) <= wave.height):
+            wave.apart = True
         self._check(wave)
 
     def acknowledged(self, key: Key, child: int) -> Wave | None:
@@ -189,7 +193,7 @@ class Waves:
             if parents:
                 self._crew.served(wave, parents)
             self._crew.ended(wave)
-        elif wave.parents:
+        elif wave.apart and wave.parents:
             # A parent waits for the clusters below its own and no others: two who serve each other may both wait.
             lowest = min((*wave.awaited, *wave.unsent))
             parents = [parent for parent in wave.parents if self._membership.cluster(parent) <= lowest]

@@ -121,6 +121,8 @@ def check_publication(publication: Publication, roster: Roster) -> int:
     slot = slot_of(publication.origin, roster)
     check_topic(publication.topic)
     past = publication.past
+    if not past and 0 < publication.counter < NUMBER_LIMIT:
+        return slot
     named, counters = past[::2], past[1::2]
     if (
         not 0 < publication.counter < NUMBER_LIMIT
@@ -137,6 +139,8 @@ def check_ack(ack: Ack, roster: Roster) -> int:
     """The slot of the wave's source; raises `ProtocolViolationError` for what nobody acknowledges."""
     check_number(ack.number)
     check_topic(ack.topic)
+    if ack.kind == PUB and not (ack.found or ack.missing or ack.waiting):
+        return slot_of(ack.origin, roster)
     places = {SUB: 3, ASK: 2}.get(ack.kind)
     if ack.kind not in KINDS or (ack.found and (places is None or len(ack.found) % places)):
         raise ProtocolViolationError(f"{ack} acknowledges nothing")

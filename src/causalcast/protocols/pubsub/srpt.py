@@ -275,7 +275,7 @@ class SRPT(Dissemination):
     def _serve(self, routed: Routed, topic: TreeTopic) -> None:
         me = self._membership.slot
         served = topic.served
-        if not served:
+        if not served or (served == 1 << me and not topic.own):
             self.false_positives += 1
         if served >> me & 1:
             served ^= 1 << me

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from enum import IntEnum
+from operator import lt
 from typing import TYPE_CHECKING, TypeAlias
 
 from causalcast.protocols.pubsub.messages import SUB
@@ -148,6 +149,9 @@ class Topic:
 
     def arrived(self, publication: Publication, slot: int, slots: dict[ProcessId, int]) -> Iterator[Publication]:
         """What can be delivered now that `publication`, not known before, has come."""
+        if not self.waiting and self._missing(publication) is None:
+            yield self._delivered(publication, slot)
+            return
         ready = [publication]
         self.waits.add((slot, publication.counter))
         for each in ready:
@@ -157,11 +161,14 @@ class Topic:
                 continue
             slot = slots[each.origin]
             self.waits.remove((slot, each.counter))
-            self.last[slot] = each.counter
-            for recent in self.joining.values():
-                recent[slot] = each.counter
-            yield each
+            yield self._delivered(each, slot)
             ready.extend(self._freed(slot, each.counter))
+
+    def _delivered(self, publication: Publication, slot: int) -> Publication:
+        self.last[slot] = publication.counter
+        for recent in self.joining.values():
+            recent[slot] = publication.counter
+        return publication
 
     def _freed(self, slot: int, counter: int) -> list[Publication]:
         return self.waiting.pop((slot, counter), []) if self.waiting else []
@@ -169,6 +176,8 @@ class Topic:
     def _missing(self, publication: Publication) -> tuple[int, int] | None:
         """CHECKCB: a publication of the barrier that will come and is not delivered yet."""
         past, last = publication.past, self.last
+        if not any(map(lt, map(last.__getitem__, past[::2]), past[1::2])):
+            return None
         for place in range(0, len(past), 2):
             if last[past[place]] < past[place + 1]:
                 return past[place], past[place + 1]
@@ -197,7 +206,7 @@ class Topic:
     def taken(self, tag: Tag) -> None:
         """The application has taken this publication: its own will depend on it (line 94)."""
         barrier = self.barrier
-        for origin, counter in tag.context:
+        for origin, counter in barrier.items() & set(tag.context) if len(tag.context) > 1 else tag.context:
             if barrier.get(origin) == counter:
                 del barrier[origin]
         barrier[tag.origin] = tag.counter
