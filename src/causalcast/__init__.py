@@ -33,7 +33,17 @@ from causalcast.model import (
     UnsupportedByStackError,
     VersionVector,
 )
-from causalcast.runtime import Group, InvalidAddressError, JournalError, LinkState, Tls, TlsError, Topic, open
+from causalcast.runtime import (
+    Group,
+    InvalidAddressError,
+    JoinError,
+    JournalError,
+    LinkState,
+    Tls,
+    TlsError,
+    Topic,
+    open,
+)
 
 __all__ = [
     "CausalcastError",
@@ -45,6 +55,7 @@ __all__ = [
     "IncomparableTagsError",
     "InvalidAddressError",
     "InvalidNameError",
+    "JoinError",
     "JournalError",
     "LinkState",
     "MembershipChanged",

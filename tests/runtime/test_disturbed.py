@@ -14,7 +14,7 @@ import pytest
 
 import causalcast
 from causalcast import Delivered
-from causalcast.runtime import limits, mesh
+from causalcast.runtime import endpoint, limits, mesh
 from causalcast.runtime.frames import DATA, HEADER, close_frame, data_frame, hello_frame, read_hello
 from causalcast.runtime.link import Identity, Link, roster_digest
 from tests.runtime.cluster import DIALS_US, Application, applications, members, proxies, run
@@ -227,7 +227,7 @@ def test_a_member_that_misbehaves_loses_its_connection_with_the_reason_and_nothi
 
 
 def test_strangers_that_say_nothing_are_few_and_soon_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mesh, "STRANGERS", 5)
+    monkeypatch.setattr(endpoint, "STRANGERS", 5)
     monkeypatch.setattr("causalcast.runtime.connection.HANDSHAKE_S", 0.3)
 
     async def main() -> None:
@@ -274,8 +274,8 @@ def test_a_member_that_was_started_again_under_its_name_is_refused_and_the_other
 
 
 def test_a_silent_connection_is_closed_and_dialled_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mesh, "HEARTBEAT_S", 0.1)
-    monkeypatch.setattr(mesh, "SILENCE_S", 0.4)
+    monkeypatch.setattr(endpoint, "HEARTBEAT_S", 0.1)
+    monkeypatch.setattr(endpoint, "SILENCE_S", 0.4)
 
     async def main() -> None:
         async with proxies() as (made, through), members("ab", through) as groups, applications(groups) as (_, b):

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import causalcast
 from causalcast import (
     Delivered,
     GroupClosedError,
@@ -73,11 +72,6 @@ def test_nobody_leaves_a_topic_that_is_everyones() -> None:
                 await a.topic("news").unsubscribe()
 
     run(main())
-
-
-def test_a_stack_for_session_links_is_refused() -> None:
-    with pytest.raises(UnsupportedByStackError, match="'flood' is made for session links"):
-        causalcast.open("a", listen="127.0.0.1:0", peers={}, stack="flood")
 
 
 def test_a_node_says_which_topic() -> None:

@@ -47,6 +47,12 @@ def node(  # noqa: PLR0913, PLR0917 - the options of the command
     peers: Annotated[
         str, typer.Option(metavar="NAME=HOST:PORT,...", help="All other members and where they listen.")
     ] = "",
+    join: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT,...", help="Where a member listens, to join through; where members come and go."
+        ),
+    ] = "",
     stack_name: Annotated[str, typer.Option("--stack", help="One of `causalcast stacks`.")] = DEFAULT_STACK,
     group: Annotated[str, typer.Option(help="Members of different groups do not talk.")] = "default",
     trace: Annotated[Path | None, typer.Option(metavar="DIR", help="Write this member's trace there.")] = None,
@@ -80,6 +86,12 @@ def node(  # noqa: PLR0913, PLR0917 - the options of the command
     - `causalcast node paris --listen 127.0.0.1:7401 --peers london=127.0.0.1:7402`
 
     - `causalcast node london --listen 127.0.0.1:7402 --peers paris=127.0.0.1:7401`
+
+    On stacks whose members come and go, the first one begins and the others join through any that is there:
+
+    - `causalcast node paris --listen 127.0.0.1:7401 --stack cptcast`
+
+    - `causalcast node london --listen 127.0.0.1:7402 --stack cptcast --join 127.0.0.1:7401`
     """
     stack(stack_name)
     logging.basicConfig(level=logging.WARNING, format="causalcast: %(message)s")
@@ -93,6 +105,7 @@ def node(  # noqa: PLR0913, PLR0917 - the options of the command
         name,
         listen=listen,
         peers=parse_peers(peers),
+        join=tuple(filter(None, join.split(","))),
         stack=stack_name,
         group=group,
         trace=trace,

@@ -1,14 +1,16 @@
 """The asyncio host: a member of a group on real TCP. `docs/runtime.md` tells how it works.
 
 From the bottom: `frames` (bytes), `link` (one peer, reliable and in order, no input or output), `connection` (one TCP
-connection), `mesh` (all links of a process), `journal` and `recovery` (what a process that was killed comes back with),
-`host` (runs the protocol), `group` (what an application uses).
+connection), `mesh` (all links of a process), `session`, `sessions` and `book` (links that come and go, and who listens
+where), `journal` and `recovery` (what a process that was killed comes back with), `host` and `session_host` (run the
+protocol), `group` (what an application uses).
 """
 
 from causalcast.runtime.address import InvalidAddressError
+from causalcast.runtime.endpoint import LinkState
 from causalcast.runtime.group import Group, open
 from causalcast.runtime.journal import Durability, JournalError
-from causalcast.runtime.mesh import LinkState
+from causalcast.runtime.session_host import JoinError
 from causalcast.runtime.tls import Tls, TlsError
 from causalcast.runtime.topic import Topic
 
@@ -16,6 +18,7 @@ __all__ = [
     "Durability",
     "Group",
     "InvalidAddressError",
+    "JoinError",
     "JournalError",
     "LinkState",
     "Tls",

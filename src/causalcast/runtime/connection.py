@@ -1,9 +1,9 @@
-"""One TCP connection: the thin asyncio side of a link."""
+"""One TCP connection: the thin asyncio side of a link or a session."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 
 from causalcast.runtime.frames import LinkError, close_frame, read_hello
 from causalcast.runtime.limits import HANDSHAKE_S, WRITE_CHUNK
@@ -12,36 +12,66 @@ from causalcast.runtime.tls import require_name
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from causalcast.runtime.frames import Hello
-    from causalcast.runtime.link import Link
+    from causalcast.model import ProcessId
+    from causalcast.runtime.frames import Hello, PeerClosedError
 
 
-class Owner(Protocol):
+class Line(Protocol):
+    """What uses a connection: a state machine that takes bytes and gives bytes. A `Link` or a `Session`."""
+
+    peer: ProcessId
+    """Empty: the one who dials learns it from the hello."""
+    ended: PeerClosedError | None
+
+    @property
+    def connected(self) -> bool: ...
+
+    @property
+    def amid_frame(self) -> bool: ...
+
+    @property
+    def acknowledgement_due(self) -> bool: ...
+
+    def dial(self) -> None: ...
+
+    def keep_alive(self) -> None: ...
+
+    def receive(self, data: bytes) -> list[bytes]: ...
+
+    def output(self, limit: int) -> bytes | memoryview: ...
+
+    def farewell(self, code: int, reason: str) -> bytes: ...
+
+
+L = TypeVar("L", bound=Line)
+
+
+class Owner(Protocol[L]):
     """Who owns connections, and is told what happens on them."""
 
-    def arrived(self, connection: Connection) -> None:
+    def arrived(self, connection: Connection[L]) -> None:
         """A stranger has connected."""
 
-    def introduced(self, connection: Connection, hello: Hello) -> Link:
+    def introduced(self, connection: Connection[L], hello: Hello) -> L:
         """A stranger has said who it is; raises `LinkError` to refuse it."""
 
-    def opened(self, link: Link) -> None:
-        """Both hellos of a link have been exchanged."""
+    def opened(self, link: L) -> None:
+        """Both hellos of a link have been exchanged; raises `LinkError` to end the connection."""
 
-    def received(self, link: Link, bodies: Sequence[bytes]) -> None:
+    def received(self, link: L, bodies: Sequence[bytes]) -> None:
         """Data, and perhaps acknowledgements, have come; raises `LinkError` to end the connection."""
 
     def may_write(self) -> bool:
         """Whether anything may leave now: what led to it is written down."""
 
-    def ended(self, connection: Connection, error: LinkError) -> None:
+    def ended(self, connection: Connection[L], error: LinkError) -> None:
         """The connection is of no use any more, for this reason; called once."""
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.Protocol, Generic[L]):
     """A transport, and the link that uses it as soon as it is known."""
 
-    def __init__(self, owner: Owner, link: Link | None = None) -> None:
+    def __init__(self, owner: Owner[L], link: L | None = None) -> None:
         """With a `link`, this side has dialled; without, the first bytes tell which link it is."""
         self.link = link
         self.heard = asyncio.get_running_loop().time()
@@ -63,6 +93,17 @@ class Connection(asyncio.Protocol):
         """Whether this side reads."""
         return self._reading
 
+    @property
+    def remote_host(self) -> str:
+        """The address from which the other side is connected."""
+        assert self._transport is not None
+        return str(self._transport.get_extra_info("peername")[0])
+
+    def require_name(self, peer: ProcessId) -> None:
+        """Raises `LinkError` unless the certificate of the other side, if there is TLS, names `peer`."""
+        assert self._transport is not None
+        require_name(self._transport, peer)
+
     # ------------------------------------------------------------------ asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -74,7 +115,8 @@ class Connection(asyncio.Protocol):
             self._owner.arrived(self)
             return
         try:
-            require_name(transport, self.link.peer)
+            if self.link.peer:
+                require_name(transport, self.link.peer)
         except LinkError as error:
             self.end(error)
         else:
@@ -172,15 +214,14 @@ class Connection(asyncio.Protocol):
 
     # ------------------------------------------------------------------ inside
 
-    def _introduce(self, data: bytes) -> Link | None:
+    def _introduce(self, data: bytes) -> L | None:
         """Find the link of a stranger, once its hello is complete; what follows the hello stays in `_greeting`."""
         self._greeting += data
         found = read_hello(self._greeting)
         if found is None:
             return None
         hello, end = found
-        assert self._transport is not None
-        require_name(self._transport, hello.sender)
+        self.require_name(hello.sender)
         link = self._owner.introduced(self, hello)
         del self._greeting[:end]
         self.link = link

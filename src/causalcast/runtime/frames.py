@@ -8,6 +8,11 @@ A frame is a header of `FRAME_HEADER_BYTES` (body length, kind, number) and a bo
 | DATA | 1, 2, 3, ... per direction of a link, over all its connections | an encoded wire message |
 | ACK | the next DATA number that is expected | empty |
 | CLOSE | why: `LEAVING`, `REFUSED`, `VIOLATION`, or `AWAY`: to come back with a journal | the reason as text, UTF-8 |
+| BOOK | 0 | entries of an address book, MessagePack; on sessions only |
+
+On a session, which is one connection, DATA and ACK have the number 0 (an ACK is the heartbeat), and there are more
+reasons to CLOSE: `PARTED`, its end behind all that was sent, `CROSSED`, for one in the other direction goes on, and
+`EARLY`, for one who is not a member yet.
 
 The first frame each way is a HELLO, or a CLOSE that refuses. HELLO and CLOSE keep this form in every version, so that
 versions can tell each other that they differ.
@@ -26,10 +31,10 @@ from causalcast.runtime.limits import HELLO_LIMIT, REASON_LIMIT
 VERSION: Final = 1
 MAGIC: Final = int.from_bytes(b"causal", "big")
 
-HELLO, DATA, ACK, CLOSE = 1, 2, 3, 4
+HELLO, DATA, ACK, CLOSE, BOOK = 1, 2, 3, 4, 5
 KINDS: Final = frozenset({HELLO, DATA, ACK, CLOSE})
 
-LEAVING, REFUSED, VIOLATION, AWAY = 1, 2, 3, 4
+LEAVING, REFUSED, VIOLATION, AWAY, PARTED, CROSSED, EARLY = 1, 2, 3, 4, 5, 6, 7
 
 HEADER: Final = struct.Struct("!IBQ")
 
@@ -62,12 +67,20 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, gc=False):
     knows: int
     """The incarnation of the addressee that the sender has met, or 0."""
     attempt: int
-    """1, 2, 3, ... for each connection that the dialler of this link has opened; the later one counts."""
+    """1, 2, 3, ... for each connection that the dialler of this link has opened; the later one counts. Of a
+    session: for each that the sender has opened so far, whoever to.
+    """
     expects: int
-    """The DATA number that the sender expects next."""
+    """The DATA number that the sender expects next; 0 on a session."""
+    host: str = ""
+    """Where the sender of a session listens; empty: on every address, so on the one that it connects from too."""
+    port: int = 0
+    once: bool = False
+    """Whether the session is for what its dialler sends now and no more."""
 
 
 _encode_hello: Final = msgspec.msgpack.Encoder().encode
+_encode_book: Final = msgspec.msgpack.Encoder().encode
 _decode_hello: Final = msgspec.msgpack.Decoder(Hello).decode
 
 
@@ -85,6 +98,12 @@ def data_frame(number: int, body: bytes) -> bytes:
 def ack_frame(expected: int) -> bytes:
     """Acknowledges every DATA frame below `expected`; also the heartbeat."""
     return HEADER.pack(0, ACK, expected)
+
+
+def book_frame(entries: object) -> bytes:
+    """Entries of an address book."""
+    body = _encode_book(entries)
+    return HEADER.pack(len(body), BOOK, 0) + body
 
 
 def close_frame(code: int, reason: str) -> bytes:

@@ -9,7 +9,8 @@ import secrets
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 from causalcast.model import (
     GroupClosedError,
@@ -26,30 +27,37 @@ from causalcast.runtime.host import Host
 from causalcast.runtime.journal import DURABILITIES, Journal, Owner
 from causalcast.runtime.limits import EVENTS_PER_TURN, FRAME_LIMIT, LINGER_S, STALL_WARNING_S, TRACE_FLUSH_S
 from causalcast.runtime.link import Identity, roster_digest
+from causalcast.runtime.session_host import SessionHost
 from causalcast.runtime.topic import Topic
 from causalcast.runtime.tracing import Tracer, cut_to_whole_rows
 from causalcast.trace import JsonLinesWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
     from causalcast.model import Event, ProcessId, Tag
+    from causalcast.runtime.endpoint import LinkState
     from causalcast.runtime.journal import Durability
-    from causalcast.runtime.mesh import LinkState
     from causalcast.runtime.recovery import Past
     from causalcast.runtime.tls import Tls
     from causalcast.trace import TraceSink
 
 logger = logging.getLogger("causalcast")
 
+NO_PEERS: Final[Mapping[ProcessId, str]] = MappingProxyType({})
+
+LEAST_FRAME_LIMIT: Final = 65_536
+"""Where members come and go, what they tell each other of the group must fit into a frame too."""
+
 
 def open(  # noqa: PLR0913 - all but the first by name
     name: ProcessId,
     *,
     listen: str,
-    peers: Mapping[ProcessId, str],
+    peers: Mapping[ProcessId, str] = NO_PEERS,
+    join: str | Sequence[str] = (),
     stack: str = DEFAULT_STACK,
     group: str = "default",
     trace: str | os.PathLike[str] | TraceSink | None = None,
@@ -61,8 +69,14 @@ def open(  # noqa: PLR0913 - all but the first by name
     """The member `name` of a group whose other members are `peers` (name to `host:port`); use it with `async with`.
 
     All members must be given the same names, `group`, `stack` and `frame_limit`. `listen` is `host:port`; port 0 takes
-    any, see `Group.address`. `trace` is a folder, where `NAME.jsonl` is written (one that is there
-    already becomes `NAME.jsonl.1`, `.2`, ...), or a sink of your own, which is closed with the group.
+    any, see `Group.address`.
+
+    On a stack for session links (`causalcast stacks` says which) members come and go: instead of `peers` give `join`,
+    where a member listens, or several in a list to try; without it this member is the first of its group. Entering the
+    context joins the group, closing leaves it. A name is one life: who comes back takes a new one.
+
+    `trace` is a folder, where `NAME.jsonl` is written (one that is there already becomes `NAME.jsonl.1`, `.2`, ...), or
+    a sink of your own, which is closed with the group.
 
     With `tls` all members must have it: each shows a certificate of the same authority that names it, and whoever shows
     none, or another's, is turned away.
@@ -72,12 +86,13 @@ def open(  # noqa: PLR0913 - all but the first by name
     process before all that led to it is on the disk; with "interval" SQLite brings it there from time to time, so that
     a process that is killed comes back and a machine that loses its power may not; with "none" there is no journal.
 
-    Raises `InvalidNameError`, `InvalidAddressError`, `UnknownStackError`, `UnsupportedByStackError` for a stack that is
-    made for session links and for a journal where the stack keeps nothing, `ValueError` for another durability;
-    entering the context raises `OSError` if the address cannot be had, `TlsError` if the certificates cannot be used,
-    `JournalError` if the journal cannot.
+    Raises `InvalidNameError`, `InvalidAddressError`, `UnknownStackError`, `UnsupportedByStackError` for `peers` where
+    members come and go, `join` where they are fixed, and a journal where the stack keeps nothing, `ValueError` for
+    another durability; entering the context raises `OSError` if the address cannot be had, `TlsError` if the
+    certificates cannot be used, `JournalError` if the journal cannot, `JoinError` if no contact lets this member in.
     """
-    return Group(name, listen, peers, stack, group, trace, frame_limit, tls, journal, durability)
+    contacts = (join,) if isinstance(join, str) else tuple(join)
+    return Group(name, listen, peers, stack, group, trace, frame_limit, tls, journal, durability, contacts)
 
 
 class Group:
@@ -99,11 +114,12 @@ class Group:
         tls: Tls | None = None,
         journal: str | os.PathLike[str] | None = None,
         durability: Durability = "every-message",
+        contacts: Sequence[str] = (),
     ) -> None:
         self.name = name
         """The name of this member."""
         self.members = Roster((name, *peers))
-        """The names of all members."""
+        """The names of all members; where they come and go, this one's alone."""
         self.payload_limit = frame_limit - _metadata_bound(self.members)
         """The largest payload in bytes that `broadcast` takes."""
         if self.payload_limit < 1:
@@ -111,11 +127,15 @@ class Group:
         if not is_name(group):
             raise InvalidNameError(f"{group!r} cannot name a group: use 1 to {MAX_NAME_BYTES} bytes of UTF-8")
         self._stack = stack(stack_name)
-        if self._stack.session_links:
+        if peers and self._stack.session_links:
             raise UnsupportedByStackError(
-                f"{stack_name!r} is made for session links, which real sockets do not offer yet: "
-                "simulate or explore it, or open the group with a stack for durable links"
+                f"members of {stack_name!r} come and go and are not listed: give the address of one that is there, "
+                "to join through, instead of peers"
             )
+        if contacts and not self._stack.session_links:
+            raise UnsupportedByStackError(f"the members of {stack_name!r} are fixed: list them as peers, none can join")
+        if self._stack.session_links and frame_limit < LEAST_FRAME_LIMIT:
+            raise ValueError(f"members of {stack_name!r} need a frame limit of {LEAST_FRAME_LIMIT} bytes at least")
         if durability not in DURABILITIES:
             raise ValueError(f"durability is one of {', '.join(DURABILITIES)}, not {durability!r}")
         self._journal = Path(journal) if journal is not None and durability != "none" else None
@@ -125,11 +145,15 @@ class Group:
         self._me = Identity(group, name, roster_digest(self.members), stack_name, frame_limit, secrets.randbits(63) | 1)
         self._listen = Address.parse(listen)
         self._peers = {peer: Address.parse(text) for peer, text in peers.items()}
+        found = [Address.parse(text) for text in contacts]
+        self._contacts = tuple(each._replace(host=each.host or "localhost") for each in found)
         self._tls = tls
         self._trace = trace
         self._tracer: Tracer | None = None
         self._flushing: asyncio.TimerHandle | None = None
-        self._host: Host | None = None
+        self._host: Host | SessionHost | None = None
+        self._first: Event | None = None
+        """What the application is told first, and knows already: that it has joined."""
         self._turn = asyncio.Lock()
         self._queued = 0
         """Broadcasts that wait for their turn or for room, in order of arrival."""
@@ -192,6 +216,9 @@ class Group:
 
     async def __anext__(self) -> Event:
         host = self._running
+        if self._first is not None:
+            event, self._first = self._first, None
+            return event
         queue = host.queue
         while not queue or self._in_turn >= EVENTS_PER_TURN:
             self._in_turn = 0
@@ -212,6 +239,8 @@ class Group:
     async def close(self) -> None:
         """Leave: wait until the peers have acknowledged everything, at most `LINGER_S`, then close the links.
 
+        Where members come and go the others are told, and have read all that was sent by then.
+
         Without a journal this is for good. With one it does not wait: the others expect this member back.
 
         Broadcasting ends at once, iteration when the links are closed. Raises the `OSError` that ended the trace, if
@@ -229,9 +258,7 @@ class Group:
         host.notify()
         try:
             async with asyncio.timeout(LINGER_S):
-                # Whoever comes back with a journal need not wait: it goes on then.
-                while self._journal is None and not host.settled:
-                    await host.change()
+                await host.finish()
         except TimeoutError:
             behind = [f"{link.peer} ({link.unacknowledged} frames)" for link in self.links() if link.unacknowledged]
             logger.warning("%s: closes although not everything is acknowledged: %s", self.name, ", ".join(behind))
@@ -244,6 +271,9 @@ class Group:
                 await host.close()
             finally:
                 if self._tracer is not None:
+                    last = host.last_event()
+                    if last is not None:
+                        self._tracer.take(last)
                     self._tracer.close()
 
     async def __aenter__(self) -> Self:
@@ -251,21 +281,29 @@ class Group:
             raise RuntimeError("a group can be entered once; open another")
         if self._closing:
             raise GroupClosedError(f"{self.name} has closed its group; open another")
-        journal = self._open_journal()
-        me = self._me if journal is None else replace(self._me, incarnation=journal.incarnation)
-        self._host = Host(me, self.members, self._stack, self._listen, self._peers, self._tls, journal)
+        self._host = host = self._make_host()
         try:
-            past = self._host.recover()
-            await self._host.start()
+            past = host.recover()
+            await host.start()
             # Only now: who cannot have the address must not touch the trace of the one that has it.
             if self._trace is not None:
                 self._begin_trace(past)
+            self._first = host.first_event()
+            if self._first is not None and self._tracer is not None:
+                self._tracer.take(self._first)
         except BaseException:
             self._closing = True
             self._closed.set()
-            await self._host.close()
+            await host.close()
             raise
         return self
+
+    def _make_host(self) -> Host | SessionHost:
+        if self._stack.session_links:
+            return SessionHost(self._me, self._stack, self._listen, self._contacts, self._tls)
+        journal = self._open_journal()
+        me = self._me if journal is None else replace(self._me, incarnation=journal.incarnation)
+        return Host(me, self.members, self._stack, self._listen, self._peers, self._tls, journal)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
@@ -273,19 +311,19 @@ class Group:
         await self.close()
 
     @property
-    def _running(self) -> Host:
+    def _running(self) -> Host | SessionHost:
         if self._host is None:
             raise RuntimeError("enter the group first: async with causalcast.open(...) as group")
         return self._host
 
     @property
-    def _open(self) -> Host:
+    def _open(self) -> Host | SessionHost:
         host = self._running
         if self._closing:
             raise GroupClosedError(f"{self.name} has closed its group")
         return host
 
-    async def _wait_for_room(self, host: Host) -> None:
+    async def _wait_for_room(self, host: Host | SessionHost) -> None:
         self._queued += 1
         try:
             async with self._turn:
@@ -297,7 +335,7 @@ class Group:
         finally:
             self._queued -= 1
 
-    async def _wait_for_change(self, host: Host) -> None:
+    async def _wait_for_change(self, host: Host | SessionHost) -> None:
         def complain() -> None:
             logger.warning("%s: a broadcast has waited %g s for %s", self.name, STALL_WARNING_S, host.obstacle)
 

@@ -13,15 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
-from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from causalcast.model import CausalcastError, Delivered, ProtocolViolationError, Stable
-from causalcast.protocols.wire import FRAME_HEADER_BYTES
+from causalcast.model import CausalcastError, ProtocolViolationError
+from causalcast.runtime.base_host import BaseHost
 from causalcast.runtime.frames import AWAY, LEAVING, LinkError, data_frame
 from causalcast.runtime.journal import (
     Broadcast,
@@ -37,22 +35,23 @@ from causalcast.runtime.journal import (
 )
 from causalcast.runtime.limits import PENDING_MESSAGES, QUEUED_EVENTS, UNSTABLE_MESSAGES
 from causalcast.runtime.mesh import Mesh
-from causalcast.runtime.recovery import Past, Sent, decode_state, encode_state, events
+from causalcast.runtime.recovery import Past, decode_state, encode_state, events
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from causalcast.model import Event, Message, ProcessId, Roster, Tag
+    from causalcast.model import Event, ProcessId, Roster, Tag
     from causalcast.protocols import Process, Stack, Timer, WireMessage
     from causalcast.runtime.address import Address
     from causalcast.runtime.journal import AnyInput, Journal
     from causalcast.runtime.link import Identity, Link
+    from causalcast.runtime.recovery import Sent
     from causalcast.runtime.tls import Tls
 
 logger = logging.getLogger("causalcast")
 
 
-class Host:
+class Host(BaseHost):
     """`Port` to a process, `MeshHost` to its links, and the queue towards its application."""
 
     def __init__(
@@ -65,26 +64,12 @@ class Host:
         tls: Tls | None = None,
         journal: Journal | None = None,
     ) -> None:
-        self.name = me.name
-        self.random = random.Random()
-        self.queue: deque[Event] = deque()
-        """What the application has not taken."""
-        self.arrived = asyncio.Event()
-        """Set while the queue holds something, and for good once the group is closed."""
-        self.encoded_bytes = 0
-        """Size of the message sent last."""
+        super().__init__(me.name)
         self._mesh = Mesh(self, me, listen, peers, tls)
         self._links = self._mesh.links
         self._full: set[Link] = set()
         self._held: set[Link] = set()
         """Links not read because messages of their peer wait for causes."""
-        self._waiting = 0
-        self._choked = False
-        """Nothing is read because the queue is full."""
-        self._watchers: list[asyncio.Future[None]] = []
-        self._timers: dict[Timer, asyncio.TimerHandle] = {}
-        self.rows: Callable[[], int] = int
-        """Brings the trace to where it is kept, and tells how many rows it has."""
         self._journal = journal
         self._journal_fails = False
         self._met: dict[Link, int] = {}
@@ -184,10 +169,6 @@ class Host:
                 raise
         return None
 
-    def sent(self, tag: Tag, topic: str, payload: bytes) -> Sent:
-        """What the trace tells of the message broadcast last."""
-        return Sent(tag, topic, len(payload), FRAME_HEADER_BYTES + self.encoded_bytes - len(payload))
-
     # ------------------------------------------------------------------ towards the application
 
     @property
@@ -206,19 +187,6 @@ class Host:
     def settled(self) -> bool:
         """Everything sent is acknowledged, and the process has nothing left to say by itself."""
         return not self._timers and not any(link.unacknowledged for link in self._links.values())
-
-    async def change(self) -> None:
-        """Wait until `has_room` or `settled` may have changed, or `notify` is called."""
-        watcher = asyncio.get_running_loop().create_future()
-        self._watchers.append(watcher)
-        await watcher
-
-    def notify(self) -> None:
-        """Wake everyone in `change`."""
-        for watcher in self._watchers:
-            if not watcher.done():
-                watcher.set_result(None)
-        self._watchers.clear()
 
     def broadcast(self, payload: bytes, topic: str = "") -> Tag:
         """Broadcast now; raises `JournalError`, and does nothing, if it cannot be written down."""
@@ -260,11 +228,22 @@ class Host:
         if self._choked or len(self.queue) >= QUEUED_EVENTS:
             self._update_reading()
 
+    async def finish(self) -> None:
+        """Wait until there is nothing left to do. Whoever comes back with a journal goes on then instead."""
+        while self._journal is None and not self.settled:
+            await self.change()
+
+    def first_event(self) -> None:
+        """Members are fixed: nothing has happened before the group is there."""
+        return
+
+    def last_event(self) -> None:
+        """Members are fixed: nothing comes after the last event that was taken."""
+        return
+
     async def close(self) -> None:
         """Close every link; the process is not called again."""
-        for handle in self._timers.values():
-            handle.cancel()
-        self._timers.clear()
+        self._cancel_timers()
         try:
             await self._mesh.close(LEAVING if self._journal is None else AWAY)
         finally:
@@ -273,9 +252,6 @@ class Host:
                 self._journal.close()
 
     # ------------------------------------------------------------------ `Port`
-
-    def now_ns(self) -> int:
-        return time.monotonic_ns()
 
     def send(self, destinations: Sequence[ProcessId], message: WireMessage) -> None:
         body = self._encode(message)
@@ -294,15 +270,6 @@ class Host:
                 self._full.add(link)
         self._mesh.flush_soon()
 
-    def deliver(self, message: Message) -> None:
-        self.queue.append(Delivered(message))
-
-    def stable(self, tag: Tag, topic: str = "") -> None:
-        self.queue.append(Stable(tag, topic))
-
-    def announce(self, event: Event) -> None:
-        self.queue.append(event)
-
     def connect(self, peer: ProcessId) -> None:
         """Links are durable here, and stand already."""
 
@@ -311,15 +278,6 @@ class Host:
 
     def retire(self) -> None:
         """Members are fixed here."""
-
-    def set_timer(self, delay_ns: int, timer: Timer) -> None:
-        self.cancel_timer(timer)
-        self._timers[timer] = asyncio.get_running_loop().call_later(delay_ns / 1e9, self._fire, timer)
-
-    def cancel_timer(self, timer: Timer) -> None:
-        handle = self._timers.pop(timer, None)
-        if handle is not None:
-            handle.cancel()
 
     # ------------------------------------------------------------------ `MeshHost`
 
@@ -362,7 +320,7 @@ class Host:
     # ------------------------------------------------------------------ inside
 
     def _fire(self, timer: Timer) -> None:
-        del self._timers[timer]
+        super()._fire(timer)
         if self._journal is not None:
             self._note(Fired(timer))  # type: ignore[arg-type] # such are the timers of stacks that recover
         self._process.timer(timer)
@@ -414,10 +372,6 @@ class Host:
         if not journal.closed:
             state = encode_state(self._process.snapshot(), self._links, self.queue, self.rows())
             self._written(journal.replace(state))
-
-    def _wake_application(self) -> None:
-        if not self.arrived.is_set():
-            self.arrived.set()
 
     def _settle(self, link: Link | None) -> None:
         """Act on what the process or the links have just done."""

@@ -64,6 +64,33 @@ REDIAL_MOST_S: Final = 2.0
 LINGER_S: Final = 5.0
 """How long `close` waits for the peers to acknowledge."""
 
+SESSIONS: Final = 1_024
+"""Connections of session links; beyond, nobody new is let in or dialled."""
+
+SESSION_ROOM: Final = 8 * 2**20
+"""Bytes that wait to be written to one session; at this number `broadcast` waits."""
+
+SESSION_BYTES: Final = 64 * 2**20
+"""Bytes that wait to be written to one session; beyond, the peer is taken for dead and the session ends."""
+
+CONNECT_TRIES: Final = 3
+"""Attempts to reach a peer before its session link counts as down."""
+
+PARTING_S: Final = 5.0
+"""How long the other side of a session that has ended here may take to have read its end."""
+
+JOIN_S: Final = 10.0
+"""How long a join may take, from the first attempt to reach a contact until the group has let the new member in."""
+
+BOOK_ENTRIES: Final = 4_096
+"""Names in an address book; the least recently used go first."""
+
+BOOK_CHUNK: Final = 8
+"""Entries of an address book in one frame."""
+
+TOLD_NAMES: Final = 4_096
+"""Names that are remembered to have been told on a session; beyond, they are told again."""
+
 JOURNAL_INPUTS: Final = 16_384
 """Inputs in a journal after which a snapshot takes their place, if they are not smaller than the last snapshot."""
 

@@ -258,12 +258,12 @@ class Link:
             raise LinkError(f"{peer!r} answered where {self.peer!r} was expected", REFUSED)
         if hello.group != me.group:
             raise LinkError(f"{peer} is in group {hello.group!r}, {me.name} in {me.group!r}", REFUSED)
+        if hello.stack != me.stack:
+            raise LinkError(f"{peer} runs the stack {hello.stack!r}, {me.name} {me.stack!r}", REFUSED)
         if hello.addressee != me.name:
             raise LinkError(f"{peer} looks for {hello.addressee!r}, but here is {me.name!r}", REFUSED)
         if hello.roster != me.roster:
             raise LinkError(f"{peer} and {me.name} were given different members", REFUSED)
-        if hello.stack != me.stack:
-            raise LinkError(f"{peer} runs the stack {hello.stack!r}, {me.name} {me.stack!r}", REFUSED)
         if hello.frame_limit != me.frame_limit:
             raise LinkError(
                 f"the frame limit is {hello.frame_limit} at {peer} and {me.frame_limit} at {me.name}", REFUSED

@@ -1,0 +1,95 @@
+"""What the hosts of both kinds of links have in common: clock, timers, and the queue towards the application."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from causalcast.model import Delivered, Stable
+from causalcast.protocols.wire import FRAME_HEADER_BYTES
+from causalcast.runtime.recovery import Sent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from causalcast.model import Event, Message, ProcessId, Tag
+    from causalcast.protocols import Timer
+
+
+class BaseHost:
+    """The part of `Port` that is the same whatever the links are, and the queue."""
+
+    def __init__(self, name: ProcessId) -> None:
+        self.name = name
+        self.random = random.Random()
+        self.queue: deque[Event] = deque()
+        """What the application has not taken."""
+        self.arrived = asyncio.Event()
+        """Set while the queue holds something, and for good once the group is closed."""
+        self.encoded_bytes = 0
+        """Size of the message sent last."""
+        self.rows: Callable[[], int] = int
+        """Brings the trace to where it is kept, and tells how many rows it has."""
+        self._waiting = 0
+        self._choked = False
+        """Nothing is read because the queue is full."""
+        self._watchers: list[asyncio.Future[None]] = []
+        self._timers: dict[Timer, asyncio.TimerHandle] = {}
+
+    # ------------------------------------------------------------------ towards the application
+
+    def sent(self, tag: Tag, topic: str, payload: bytes) -> Sent:
+        """What the trace tells of the message broadcast last."""
+        return Sent(tag, topic, len(payload), FRAME_HEADER_BYTES + self.encoded_bytes - len(payload))
+
+    async def change(self) -> None:
+        """Wait until something may have changed that a broadcast or `close` waits for, or `notify` is called."""
+        watcher = asyncio.get_running_loop().create_future()
+        self._watchers.append(watcher)
+        await watcher
+
+    def notify(self) -> None:
+        """Wake everyone in `change`."""
+        for watcher in self._watchers:
+            if not watcher.done():
+                watcher.set_result(None)
+        self._watchers.clear()
+
+    def _wake_application(self) -> None:
+        if not self.arrived.is_set():
+            self.arrived.set()
+
+    # ------------------------------------------------------------------ `Port`
+
+    def now_ns(self) -> int:
+        return time.monotonic_ns()
+
+    def deliver(self, message: Message) -> None:
+        self.queue.append(Delivered(message))
+
+    def stable(self, tag: Tag, topic: str = "") -> None:
+        self.queue.append(Stable(tag, topic))
+
+    def announce(self, event: Event) -> None:
+        self.queue.append(event)
+
+    def set_timer(self, delay_ns: int, timer: Timer) -> None:
+        self.cancel_timer(timer)
+        self._timers[timer] = asyncio.get_running_loop().call_later(delay_ns / 1e9, self._fire, timer)
+
+    def cancel_timer(self, timer: Timer) -> None:
+        handle = self._timers.pop(timer, None)
+        if handle is not None:
+            handle.cancel()
+
+    def _cancel_timers(self) -> None:
+        for handle in self._timers.values():
+            handle.cancel()
+        self._timers.clear()
+
+    def _fire(self, timer: Timer) -> None:
+        """The timer is due."""
+        del self._timers[timer]
