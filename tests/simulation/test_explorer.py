@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from causalcast.simulation.steps import (
     Broadcast,
     Crash,
     Duplicate,
+    Fire,
     Join,
     Leave,
     Restart,
@@ -411,3 +413,21 @@ def test_a_join_that_never_completes_is_a_violation() -> None:
 def test_a_stack_that_cannot_do_what_a_script_says_is_refused() -> None:
     with pytest.raises(UnsupportedByStackError):
         explore(Case(stack("cbcast"), NAMES, 1, scripts={"p0": (Leave("p0"),)}))
+
+
+def test_a_case_whose_timers_come_again_for_ever_ends_where_they_are_limited() -> None:
+    case = Case(
+        stack("flood"),
+        ("a", "b"),
+        0,
+        scripts={"b": (Join("b", "a"), Broadcast("b")), "a": (Broadcast("a"),)},
+        properties=frozenset({"P1", "P2", "P8"}),
+        prompt=Promptness.ALL,
+    )
+    assert explore(case, limit=3_000).limited
+    ends: list[tuple[Step, ...]] = []
+    outcome = explore(replace(case, timers=1), on_end=ends.append)
+    assert outcome.exhausted
+    fired = [Counter(step for step in steps if isinstance(step, Fire)) for steps in ends]
+    assert {count for each in fired for count in each.values()} == {1}
+    assert {step.timer for each in fired for step in each} == {"hyparview.round", "flood.age"}

@@ -36,6 +36,8 @@ class ExploreReport(msgspec.Struct, frozen=True):
     faults: dict[str, int]
     script: dict[str, list[str]]
     """For each process that has one, its steps as in a schedule."""
+    timers: int | None
+    """How often each timer of a process came due, at most."""
     properties: tuple[str, ...]
     states: int
     steps: int
@@ -81,6 +83,10 @@ def explore(  # noqa: PLR0913 - one parameter per option
             help="Let applications take `stable` or `all` events at once: fewer schedules, larger cases.",
         ),
     ] = "none",
+    timers: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="N", help="Let each timer of a process come due at most N times: an end for all."),
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, help="Give up after so many states, and say so.")] = DEFAULT_LIMIT,
     save: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the schedule of a violation there.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
@@ -97,7 +103,7 @@ def explore(  # noqa: PLR0913 - one parameter per option
 
     - `causalcast explore --stack unordered --properties P3 --save build/p3.schedule`
     """
-    case = _case(stack_name, nodes, broadcasts, anyone, _faults(faults), script, properties, prompt)
+    case = _case(stack_name, nodes, broadcasts, anyone, _faults(faults), script, properties, prompt, timers)
     outcome = _search(case, limit)
     schedule = _smallest(case, outcome)
     if save is not None and schedule is not None:
@@ -110,7 +116,7 @@ def explore(  # noqa: PLR0913 - one parameter per option
         raise typer.Exit(EXIT_VIOLATED)
 
 
-def _case(
+def _case(  # noqa: PLR0913, PLR0917 - what the options say, in their order
     name: str,
     nodes: int,
     broadcasts: int,
@@ -119,6 +125,7 @@ def _case(
     script: str,
     properties: str,
     prompt: str,
+    timers: int | None,
 ) -> Case:
     from causalcast.cli.script import scripts_of  # noqa: PLC0415 - the other commands do without it
     from causalcast.simulation import process_names  # noqa: PLC0415
@@ -146,6 +153,7 @@ def _case(
         suspicions=faults.get("suspect", 0),
         scripts=scripts_of(script, names, chosen),
         prompt=Promptness(prompt),
+        timers=timers,
         properties=properties_of(properties, tables=tables),
         sizes=own_tables if tables else None,
     )
@@ -229,6 +237,7 @@ def _report(case: Case, outcome: Outcome, schedule: Schedule | None) -> ExploreR
         broadcasts=_total(case.broadcasts),
         faults=_faults_of(case),
         script={name: list(map(step_text, steps)) for name, steps in case.scripts.items()},
+        timers=case.timers,
         properties=tuple(sorted(case.checked)),
         states=outcome.states,
         steps=outcome.steps,
@@ -268,6 +277,8 @@ def _show(console: Console, case: Case, outcome: Outcome, schedule: Schedule | N
         rows.insert(2, ("script", _script_text(case)))
     if case.prompt.value != "none":
         rows.insert(-3, ("restricted", f"applications take {case.prompt.value} events at once"))
+    if case.timers is not None:
+        rows.insert(-3, ("restricted", f"each timer of a process comes due at most {case.timers} times"))
     for label, value in rows:
         console.print(f"{label:<11} {value}", markup=False, highlight=False, soft_wrap=True)
 

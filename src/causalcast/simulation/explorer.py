@@ -98,6 +98,10 @@ class Case:
     """What processes are told to do, in this order, each step at any time; a broadcast without payload gets one."""
     prompt: Promptness = Promptness.NONE
     """Which events applications take at once; a restriction, which makes larger cases possible."""
+    timers: int | None = None
+    """How often each timer of a process comes due, at most; a restriction, without which a case whose timers come
+    again for ever has no end.
+    """
     properties: frozenset[str] | None = None
     """What to check; what the stack promises if `None`."""
     sizes: TableSizes | None = None
@@ -132,7 +136,7 @@ class Case:
         scripts = tuple(tuple(self.scripts.get(name, ())) for name in names)
         for deal in product(*(_shares(total, len(names)) for total in shared)):
             if max(deal[2]) <= 1:
-                yield tuple(map(Allotment, *deal, scripts))
+                yield tuple(map(Allotment, *deal, scripts, (self.timers,) * len(names)))
 
 
 def _shares(total: int | tuple[int, ...], number: int) -> Iterator[tuple[int, ...]]:

@@ -42,10 +42,11 @@ from causalcast.simulation.steps import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from causalcast.model import ProcessId
     from causalcast.protocols import Process
+    from causalcast.protocols.port import Timer
     from causalcast.simulation.properties import TableSizes
 
 Post: TypeAlias = tuple[int, int, int]
@@ -92,6 +93,18 @@ class Allotment(NamedTuple):
     """How often it suspects somebody."""
     script: tuple[ApplicationStep, ...] = ()
     """What it is told to do, in this order, at any time."""
+    timers: int | None = None
+    """How often each of its timers comes due, at most."""
+    fired: tuple[Timer, ...] = ()
+    """What has come due so far, in a fixed order; counted only where that is limited."""
+
+    def after(self, timer: Timer) -> Allotment | None:
+        """What is left once `timer` has come due; `None` if it does not any more."""
+        if self.timers is None:
+            return self
+        if self.fired.count(timer) >= self.timers:
+            return None
+        return self._replace(fired=tuple(sorted((*self.fired, timer), key=repr)))
 
 
 class Promptness(Enum):
@@ -245,7 +258,7 @@ class Member:
     def _find_moves(self, number: int) -> list[Move]:
         cell = self.cells[number]
         state = self.states[cell.state]
-        inputs = [(each, cell.inbox, cell.left) for each in state.inputs]
+        inputs = list(_own(cell, state))
         if state.crashed or state.retired or state.prompt:
             inputs = inputs[:1]
         else:
@@ -487,6 +500,13 @@ class Member:
         except (TypeError, AttributeError, RecursionError, pickle.PicklingError):
             return None
         return out.getvalue()
+
+
+def _own(cell: _Cell, state: State) -> Iterator[tuple[Input, tuple[tuple[int, ...], ...], Allotment]]:
+    for each in state.inputs:
+        left = cell.left.after(each.step.timer) if isinstance(each.step, Fire) else cell.left
+        if left is not None:
+            yield each, cell.inbox, left
 
 
 def _distinct(messages: Sequence[int]) -> list[int]:
