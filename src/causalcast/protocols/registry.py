@@ -6,6 +6,7 @@ from typing import Final
 
 from causalcast.model import UnknownStackError
 from causalcast.protocols.dissemination import Direct
+from causalcast.protocols.dynamic_stacks import DYNAMIC_STACKS
 from causalcast.protocols.hypercube_stacks import HYPERCUBE_STACKS, REPAIRED_STACKS
 from causalcast.protocols.membership import StaticMembership
 from causalcast.protocols.ordering import CBCAST, TCB, Unordered
@@ -72,6 +73,7 @@ _STACKS: Final = (
         process_cost="O(n) counts",
         source="-",
     ),
+    *DYNAMIC_STACKS,
     *TWIN_STACKS,
     *HYPERCUBE_STACKS,
     *REPAIRED_STACKS,

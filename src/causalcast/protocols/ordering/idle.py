@@ -24,11 +24,15 @@ class Idle:
     __slots__ = ("_delay_ns", "_news", "_port", "_timer")
 
     def __init__(self, port: Port, timer: str, members: int) -> None:
-        self._delay_ns = max(PHANTOM_DELAY_NS, members * PHANTOM_SHARE_NS)
+        self.members(members)
         self._port = port
         self._timer = timer
         self._news = False
         """Something was taken that was not spoken of: the timer is set."""
+
+    def members(self, members: int) -> None:
+        """There are so many members now."""
+        self._delay_ns = max(PHANTOM_DELAY_NS, members * PHANTOM_SHARE_NS)
 
     def took(self) -> None:
         """The application has taken a message."""

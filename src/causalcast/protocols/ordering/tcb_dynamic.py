@@ -1,0 +1,588 @@
+"""TCB with members that come and go: tagged causal delivery and stability over the graph of dots.
+
+Source: document 004, algorithms 12 (client) and 13 (middleware), chapter 6; `docs/membership.md` specifies what is
+done. Keeps P1 to P8. Per message on the wire: one dot and the dots of its immediate predecessors. Per process: a node
+per unstable message with its payload, a vector of two counts per member.
+
+Theory of operation. Everything about delivery, stability and tags is as in `tcb`. Joins, leaves, evictions and
+forgettings are dots in the same graph, in a column of their own per member: see `tcb_dynamic_messages`. The membership
+(`membership/dots.py`) hears of them when they are delivered here, and when they are *taken*: these dots are no events
+of the application, and are taken as soon as all in their past is.
+
+Departures from `tcb`:
+
+* A context may name a process that is not known yet: it waits, by number of missing predecessors instead of a bit for
+  each origin.
+* Payloads are kept until their dot is stable and the application knows: a member that is evicted cannot repeat them.
+* A phantom says how many dots its origin had made, and phantoms older than the last one used are dropped.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from causalcast.model import Delivered, Message, ProtocolViolationError, RawDot, Stable, Tag
+from causalcast.protocols.ordering.base import Ordering
+from causalcast.protocols.ordering.idle import Idle
+from causalcast.protocols.ordering.meter import Meter
+from causalcast.protocols.ordering.tcb_dynamic_messages import (
+    DotNode,
+    Dotted,
+    DottedMessage,
+    EvictDot,
+    ForgetDot,
+    JoinDot,
+    LeaveDot,
+    Spoken,
+    Transfer,
+    TransferredNode,
+    column_of,
+    columns_of,
+    member_of,
+)
+from causalcast.protocols.ordering.tcb_dynamic_tag import DottedTag
+from causalcast.protocols.ordering.tcb_dynamic_vectors import Vectors
+from causalcast.protocols.ordering.tcb_graph import DELIVERED, RECEIVED, SLOT, STABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+
+    from causalcast.model import Event, ProcessId
+    from causalcast.protocols.dissemination import Direct
+    from causalcast.protocols.membership.dots import DotMembership
+    from causalcast.protocols.ordering.tcb_dynamic_messages import TransferredEviction, TransferredMember
+    from causalcast.protocols.port import BroadcastMessage, Port, Timer
+
+PHANTOM_TIMER: Final = "tcb-dynamic.phantom"
+
+
+class DynamicTCB(Ordering):
+    """Tagged causal delivery with stability among members that come and go, for one process."""
+
+    wire_types: ClassVar[tuple[type[BroadcastMessage], ...]] = (
+        DottedMessage,
+        JoinDot,
+        LeaveDot,
+        EvictDot,
+        ForgetDot,
+        Spoken,
+    )
+
+    def __init__(self, port: Port, membership: DotMembership, dissemination: Direct) -> None:
+        roster = membership.roster
+        self._port = port
+        self._membership = membership
+        self._dissemination = dissemination
+        self._me = membership.name
+        self._mine = columns_of(self._me)
+        # The application's side: what it has taken.
+        self._context: dict[str, int] = {}
+        """The dots it has taken that no other dot it has taken has in its past."""
+        self._seen: dict[str, int] = {}
+        """The same among messages only."""
+        self.taken: dict[str, int] = {column: 0 for name in roster for column in columns_of(name)}
+        self._hidden: list[DotNode] = []
+        """Delivered dots that are no messages, with something untaken in their past; in order of delivery."""
+        self._idle = Idle(port, PHANTOM_TIMER, len(roster))
+        self._phantoms_sent = 0
+        # The middleware's side.
+        self._graph: dict[RawDot, DotNode] = {}
+        """Dots that are not stable here, or whose stability the application was not told of."""
+        self._of: dict[ProcessId, int] = {}
+        """How many of these are of each member."""
+        self.delivered = dict(self.taken)
+        self._deliveries = 0
+        self._meter = Meter()
+        self._vectors = Vectors(roster, roster.topic, self._meter)
+        self._pending: dict[ProcessId, int] = {}
+        self._phantoms: dict[ProcessId, Spoken] = {}
+        """By member, the latest one that waits for its context."""
+        self.spoken: dict[ProcessId, int] = {}
+        """By member, the number of the latest phantom that came."""
+        membership.ordering = self
+        self.count(roster.others(self._me))
+
+    # ------------------------------------------------------------------ the application's side
+
+    def start(self) -> None:
+        """Nothing to do: a joiner begins with what is transferred to it."""
+
+    def broadcast(self, payload: bytes) -> Tag:
+        """Tag `payload` from what the application has taken, and send it; raises `NotAMemberError`."""
+        self._membership.check_member()
+        counter = self.taken[self._me] + 1
+        context, seen = tuple(self._context.items()), tuple(self._seen.items())
+        message = DottedMessage(self._me, counter, context, payload, None if self._seen == self._context else seen)
+        self._seen = {self._me: counter}
+        node = self._add_own(message, self._me)
+        node.tag = self._tag(message, node.past)
+        self._send(message)
+        return node.tag
+
+    def emit(self, dot: Callable[[int, tuple[RawDot, ...]], Dotted]) -> DotNode:
+        """Make a dot of another kind, deliver and take it here, and send it; `dot` is given counter and context."""
+        column = self._mine[1]
+        message = dot(self.taken[column] + 1, tuple(self._context.items()))
+        node = self._add_own(message, column)
+        node.taken = True
+        self._send(message)
+        self._membership.delivered(message, node)
+        self._membership.taken(message)
+        return node
+
+    def _add_own(self, message: Dotted, column: str) -> DotNode:
+        counter = message.counter
+        if counter >= self._vectors.lanes.limit:
+            self._vectors.widen(self._graph.values())
+        self._context = {column: counter}
+        self.taken[column] = self.delivered[column] = counter
+        self._idle.spoke()
+        past = self._vectors.pack(self.taken)
+        node = DotNode(column, counter, DELIVERED, 0, self._deliveries, past, message=message)
+        self._enter_graph(node)
+        self._deliveries += 1
+        return node
+
+    def _enter_graph(self, node: DotNode) -> DotNode:
+        self._graph[node.column, node.counter] = node
+        member = member_of(node.column)
+        self._of[member] = self._of.get(member, 0) + 1
+        return node
+
+    def _leave_graph(self, node: DotNode) -> None:
+        del self._graph[node.column, node.counter]
+        member = member_of(node.column)
+        self._of[member] -= 1
+        if not self._of[member]:
+            del self._of[member]
+        if isinstance(node.message, ForgetDot) and node.stage == STABLE:
+            self._membership.may_forget(node.message.members)
+
+    def _send(self, message: Dotted) -> None:
+        self._dissemination.broadcast(message)
+        if not self._vectors.heard:
+            self._report(self._vectors.settle(self.delivered))
+
+    def _tag(self, message: DottedMessage, past: int) -> DottedTag:
+        view = self._vectors.view
+        seen = message.context if message.seen is None else message.seen
+        counts = self._vectors.lanes.unpack(past)[: len(view)]
+        return DottedTag(message.origin, message.counter, seen, counts, view)
+
+    def take(self, event: Event) -> None:
+        """The application receives `event`: the context moves now, or the stable dot leaves the graph."""
+        if isinstance(event, Delivered) and not self._membership.leaving:
+            tag = event.message.tag
+            message = self._graph[tag.origin, tag.counter].message
+            assert message is not None
+            _move(self._seen, tag.origin, tag.counter, tag.context)
+            self._move_context(tag.origin, tag.counter, message.context)
+            self.settle()
+        elif isinstance(event, Stable):
+            self._leave_graph(self._graph[event.tag.origin, event.tag.counter])
+            self._membership.advance()
+
+    def take_all(self) -> None:
+        """Take what is delivered, though the application has not: it makes one more dot and no broadcast."""
+        for node in sorted(self._graph.values(), key=_index_of):
+            if node.tag is not None and node.counter > self.taken[node.column] and node.message is not None:
+                self._move_context(node.column, node.counter, node.message.context)
+            self._take_hidden()
+
+    def _move_context(self, column: str, counter: int, context: Iterable[RawDot]) -> None:
+        _move(self._context, column, counter, context)
+        self.taken[column] = counter
+        if self._membership.speaks:
+            self._idle.took()
+
+    def _take_hidden(self) -> None:
+        """Take the dots that are no messages and whose past is taken."""
+        hidden, self._hidden = self._hidden, []
+        for node in hidden:
+            message = node.message
+            assert message is not None
+            if any(self.taken[column] < counter for column, counter in message.context):
+                self._hidden.append(node)
+                continue
+            self._move_context(node.column, node.counter, message.context)
+            node.taken = True
+            self._membership.taken(message)
+            if node.stage == STABLE:
+                self._leave_graph(node)
+
+    def timer(self, timer: Timer) -> None:
+        """Speak of what was taken, if no broadcast has done so meanwhile."""
+        if self._idle.must_speak(timer) and self._membership.speaks:
+            self._phantoms_sent += 1
+            dots = sum(self.taken[column] for column in self._mine)
+            self._dissemination.broadcast(Spoken(self._me, dots, self._phantoms_sent, tuple(self._context.items())))
+
+    def may_speak(self) -> None:
+        """From now on this process speaks of what it takes; it has taken something."""
+        self._idle.took()
+
+    def is_silent(self) -> None:
+        """From now on it does not."""
+        self._idle.spoke()
+
+    # ------------------------------------------------------------------ the middleware's side
+
+    def receive(self, message: BroadcastMessage) -> None:
+        """A dot or phantom of another member arrived from it."""
+        if self._membership.keeps(message) or not self._membership.accepts(message.origin):
+            return
+        if isinstance(message, Spoken):
+            self._receive_phantom(message)
+        else:
+            self.accept(message)  # type: ignore[arg-type] # the host has looked for its type
+        self.settle()
+
+    def accept(self, message: Dotted) -> None:
+        """A dot has come, from its origin or carried by another member. Raises `ProtocolViolationError`."""
+        column, counter = column_of(message), message.counter
+        self._check(message, column)
+        if counter <= self.delivered.get(column, 0) or self._membership.is_evicted(message.origin):
+            return
+        node = self._graph.get((column, counter))
+        if node is None:
+            node = self._enter_graph(DotNode(column, counter, RECEIVED))
+        elif node.stage == SLOT:
+            node.stage = RECEIVED
+        else:
+            return
+        node.message = message
+        self._pending[message.origin] = self._pending.get(message.origin, 0) + 1
+        before = dict.fromkeys(message.context)
+        if counter > 1:
+            before[column, counter - 1] = None
+        self._meter.count += len(before)
+        for dot in before:
+            if self.delivered.get(dot[0], 0) < dot[1]:
+                self._wait(node, dot)
+        if isinstance(message, EvictDot):
+            self._membership.evictions.hear(message)
+        if not node.waits and node.stage == RECEIVED:
+            self._deliver(node)
+
+    def _wait(self, node: DotNode, dot: RawDot) -> None:
+        """`node` waits for a dot that is not delivered here, and may not have come at all."""
+        before = self._graph.get(dot)
+        if before is None:
+            before = self._enter_graph(DotNode(dot[0], dot[1], SLOT))
+        node.waits += 1
+        if before.succ is None:
+            before.succ = [node]
+        else:
+            before.succ.append(node)
+
+    def _check(self, message: Dotted, column: str) -> None:
+        """Raises `ProtocolViolationError` on what no correct member sends."""
+        origin, counter, context = message.origin, message.counter, message.context
+        if origin == self._me:
+            raise ProtocolViolationError(f"a dot of {origin!r} came back to {origin!r}: is the name used twice?")
+        dots = dict(context)
+        if (
+            counter < 1
+            or len(dots) != len(context)
+            or dots.get(column, counter - 1) != counter - 1
+            or any(dots.get(mine, 0) > self.taken[mine] for mine in self._mine)
+            or min(dots.values(), default=1) < 1
+        ):
+            raise ProtocolViolationError(f"{column}:{counter} is no dot, or its context cannot be {context}")
+        if column not in self.delivered and all(self.delivered.get(name, 0) >= dots[name] for name in dots):
+            raise ProtocolViolationError(f"{origin!r} has not joined this group")
+
+    def _deliver(self, first: DotNode) -> None:
+        """Deliver `first` and all that becomes deliverable with it."""
+        ready = [first]
+        for node in ready:
+            message, column = node.message, node.column
+            assert message is not None
+            self._received_no_more(message.origin)
+            if node.counter >= self._vectors.lanes.limit:
+                self._vectors.widen(self._graph.values())
+            own = (column, node.counter)
+            befores = [before for before in map(self._graph.get, message.context) if before is not None]
+            node.past = self._vectors.past(message.origin, (*message.context, own), befores)
+            node.stage = DELIVERED
+            node.index = self._deliveries
+            self._deliveries += 1
+            self.delivered[column] = node.counter
+            for after in node.succ or ():
+                after.waits -= 1
+                if not after.waits and after.stage == RECEIVED:
+                    ready.append(after)
+            node.succ = None
+            if isinstance(message, DottedMessage) and self._membership.leaving:
+                # Its application is owed nothing any more, and gets nothing that nobody else might get.
+                node.taken = True
+                self.taken[column] = node.counter
+            elif isinstance(message, DottedMessage):
+                node.tag = self._tag(message, node.past)
+                self._port.deliver(Message(message.payload, node.tag))
+            else:
+                self._hidden.append(node)
+            self._hear(message.origin, node.past)
+            if not isinstance(message, DottedMessage):
+                self._membership.delivered(message, node)
+
+    def _received_no_more(self, origin: ProcessId) -> None:
+        left = self._pending[origin] - 1
+        if left:
+            self._pending[origin] = left
+        else:
+            del self._pending[origin]
+
+    def _hear(self, member: ProcessId, past: int) -> None:
+        self._report(self._vectors.hear(member, past, self.delivered))
+
+    def _report(self, stable: Iterable[RawDot]) -> None:
+        """These dots are stable now; all that precedes them is stable already or among them."""
+        for node in sorted((self._graph[dot] for dot in stable), key=_index_of):
+            node.stage = STABLE
+            if node.tag is not None:
+                self._port.stable(node.tag)
+            elif node.taken:
+                self._leave_graph(node)
+
+    def settle(self) -> None:
+        """Do what has become possible; called when all that a step brought has been dealt with."""
+        if self._phantoms:
+            self._apply_phantoms()
+        if self._hidden:
+            self._take_hidden()
+        self._membership.advance()
+
+    # ------------------------------------------------------------------ phantoms
+
+    def _receive_phantom(self, phantom: Spoken) -> None:
+        if phantom.number > self.spoken.get(phantom.origin, 0):
+            self.spoken[phantom.origin] = phantom.number
+            self._phantoms[phantom.origin] = phantom
+
+    def _apply_phantoms(self) -> None:
+        """Use every phantom whose time has come, and drop those that a later dot has overtaken."""
+        delivered = self.delivered
+        for origin, phantom in list(self._phantoms.items()):
+            spoken = sum(delivered[column] for column in columns_of(origin))
+            self._meter.count += len(phantom.context)
+            if spoken <= phantom.dots and origin in self._vectors.heard:
+                if any(delivered.get(column, 0) < counter for column, counter in phantom.context):
+                    continue
+                befores = [before for before in map(self._graph.get, phantom.context) if before is not None]
+                self._hear(origin, self._vectors.past(origin, phantom.context, befores))
+            del self._phantoms[origin]
+
+    # ------------------------------------------------------------------ what the membership asks and decides
+
+    @property
+    def is_level(self) -> bool:
+        """Whether the application has taken all that is delivered here."""
+        return self.taken == self.delivered
+
+    @property
+    def has_hidden(self) -> bool:
+        """Whether a delivered dot that is no message is not taken."""
+        return bool(self._hidden)
+
+    def count(self, members: Iterable[ProcessId]) -> None:
+        """From now on `members` are those whose word stability waits for; those not heard have nothing."""
+        heard = self._vectors.heard
+        self._vectors.heard = {name: heard.get(name, 0) for name in members}
+        self._vectors.recount()
+        self._report(self._vectors.settle(self.delivered))
+
+    def add(self, name: ProcessId, past: int) -> None:
+        """`name` has joined with `past`; who is counted is not changed otherwise."""
+        for column in columns_of(name):
+            self.taken[column] = self.delivered[column] = 0
+        heard = {**self._vectors.heard, name: past}
+        self._vectors.heard = heard
+        self._rename([*self._vectors.view, name])
+
+    def forget(self, names: Collection[ProcessId]) -> None:
+        """Nothing names these any more."""
+        for name in names:
+            for column in columns_of(name):
+                del self.taken[column], self.delivered[column]
+            self.spoken.pop(name, None)
+            self._phantoms.pop(name, None)
+        self._rename([name for name in self._vectors.view if name not in names])
+
+    def _rename(self, names: Collection[ProcessId]) -> None:
+        self._vectors.rename(names, self._graph.values())
+        self._idle.members(len(names))
+
+    def is_in(self, past: int, dot: RawDot) -> bool:
+        """Whether `dot`, which is delivered here, is in `past`; what is of a forgotten member is in all."""
+        return dot[0] not in self.delivered or self._vectors.count(past, dot[0]) >= dot[1]
+
+    def own_since(self, name: ProcessId) -> tuple[Dotted, ...]:
+        """This process's dots that `name` was not heard to have, in order."""
+        past = self._vectors.heard.get(name, 0)
+        known = {column: self._vectors.count(past, column) for column in self._mine}
+        nodes = [node for node in self._graph.values() if node.column in known and node.counter > known[node.column]]
+        return tuple(node.message for node in sorted(nodes, key=_index_of) if node.message is not None)
+
+    def held(self, names: Collection[ProcessId], without: Collection[RawDot]) -> tuple[Dotted, ...]:
+        """All that is here of `names`, apart from some dots."""
+        return tuple(
+            node.message
+            for dot, node in sorted(self._graph.items())
+            if node.message is not None and dot not in without and member_of(node.column) in names
+        )
+
+    def follows_last(self, node: DotNode) -> bool:
+        """Whether `node` follows this process's latest dot that is no message."""
+        column = self._mine[1]
+        return self.is_in(node.past, (column, self.taken[column]))
+
+    def before_last(self, dots: Iterable[Dotted]) -> tuple[Dotted, ...]:
+        """Those of `dots` that precede this process's latest dot that is no message, while that is not stable."""
+        last = self._graph.get((self._mine[1], self.taken[self._mine[1]]))
+        if last is None:
+            return ()
+        return tuple(dot for dot in dots if self.is_in(last.past, (column_of(dot), dot.counter)))
+
+    def message_of(self, dot: RawDot) -> Dotted | None:
+        """What came with `dot`, while it is not stable."""
+        node = self._graph.get(dot)
+        return None if node is None else node.message
+
+    def has_of(self, name: ProcessId) -> bool:
+        """Whether a dot of `name` is in the graph: not stable, or its stability not taken."""
+        return name in self._of
+
+    def hopeless(self, names: Collection[ProcessId]) -> list[DotNode]:
+        """What waits, through others or not, for dots of `names` that have not come, and the places of these."""
+        found = [node for node in self._graph.values() if node.stage == SLOT and member_of(node.column) in names]
+        seen = set(map(id, found))
+        for node in found:
+            for after in node.succ or ():
+                if id(after) not in seen:
+                    seen.add(id(after))
+                    found.append(after)
+        return found
+
+    def waiting(self, names: Collection[ProcessId]) -> list[DotNode]:
+        """What has come of `names` and is not delivered."""
+        return [node for node in self._graph.values() if node.stage == RECEIVED and member_of(node.column) in names]
+
+    def drop(self, nodes: Collection[DotNode]) -> None:
+        """These will never be delivered."""
+        gone = set(map(id, nodes))
+        for node in nodes:
+            self._leave_graph(node)
+            if node.message is not None:
+                self._received_no_more(node.message.origin)
+        for node in list(self._graph.values()):
+            if node.succ is not None:
+                node.succ = [after for after in node.succ if id(after) not in gone]
+                if not node.succ and node.stage == SLOT:
+                    self._leave_graph(node)
+
+    # ------------------------------------------------------------------ state for a joiner
+
+    def transfer(
+        self,
+        join: DotNode,
+        members: tuple[TransferredMember, ...],
+        evictions: tuple[TransferredEviction, ...],
+        carried: tuple[RawDot, ...],
+    ) -> Transfer:
+        """The state for a joiner; this process is level."""
+        vectors = self._vectors
+        nodes = sorted((node for node in self._graph.values() if node.stage >= DELIVERED), key=_index_of)
+        return Transfer(
+            join=(join.column, join.counter),
+            names=vectors.view.names,
+            members=members,
+            taken=tuple(self.taken[column] for column in vectors.view.columns),
+            stable=vectors.stable,
+            nodes=tuple(
+                TransferredNode(node.message, vectors.lanes.unpack(node.past), node.stage == STABLE)
+                for node in nodes
+                if node.message is not None
+            ),
+            context=tuple(self._context.items()),
+            seen=tuple(self._seen.items()),
+            evictions=evictions,
+            carried=carried,
+            waiting=tuple(
+                node.message for node in self._graph.values() if node.stage == RECEIVED and node.message is not None
+            ),
+            phantoms=tuple(self._phantoms.values()),
+        )
+
+    def heard(self, name: ProcessId) -> tuple[int, ...]:
+        """What `name` was heard to have; nothing if it is not counted."""
+        past = self._vectors.heard.get(name)
+        return () if past is None else self._vectors.lanes.unpack(past)
+
+    def install(self, state: Transfer, heard: dict[ProcessId, tuple[int, ...]]) -> None:
+        """Take up from `state`, with what the members that are counted were heard to have."""
+        self._vectors = Vectors(state.names, self._vectors.view.topic, self._meter)
+        self._vectors.fit(max(state.taken, default=0))
+        lanes, columns = self._vectors.lanes, self._vectors.view.columns
+        self.taken = dict(zip(columns, state.taken, strict=True))
+        self.delivered = dict(self.taken)
+        self._context, self._seen = dict(state.context), dict(state.seen)
+        self._idle.members(len(state.names))
+        self._vectors.stable = state.stable
+        self._vectors.heard = {name: lanes.pack(counts) for name, counts in heard.items()}
+        self._vectors.recount()
+        for index, each in enumerate(state.nodes):
+            message, column = each.message, column_of(each.message)
+            past = lanes.pack(each.counts)
+            node = DotNode(column, message.counter, STABLE if each.stable else DELIVERED, 0, index, past)
+            node.message = message
+            node.taken = not isinstance(message, DottedMessage)
+            self._enter_graph(node)
+            if isinstance(message, DottedMessage):
+                node.tag = self._tag(message, past)
+                if each.stable:
+                    self._port.stable(node.tag)
+        self._deliveries = len(state.nodes)
+        self.spoken = {each.name: each.spoken for each in state.members if each.spoken}
+        self._phantoms = {phantom.origin: phantom for phantom in state.phantoms}
+
+    # ------------------------------------------------------------------ what the host and the laboratory ask
+
+    def pending(self, origin: ProcessId) -> int:
+        """Messages of `origin` received and not delivered."""
+        return self._pending.get(origin, 0)
+
+    @property
+    def unstable(self) -> int:
+        """Own messages not stable here yet."""
+        return self.taken[self._me] - self._vectors.stable[self._vectors.view.columns[self._me]]
+
+    @property
+    def graph_size(self) -> int:
+        """Nodes in the graph, of all kinds."""
+        return len(self._graph)
+
+    def tables(self) -> dict[str, int]:
+        """See `Process.tables`."""
+        return {"graph": len(self._graph), "untaken dots": len(self._hidden), "phantoms": len(self._phantoms)}
+
+    def entries(self, message: BroadcastMessage) -> int:
+        """The dots of its context."""
+        return len(message.context) if isinstance(message, DottedMessage | Spoken) else 0
+
+    @property
+    def operations(self) -> int:
+        """Edges looked at, and words of packed vectors compared."""
+        return self._meter.count
+
+
+def _move(context: dict[str, int], column: str, counter: int, before: Iterable[RawDot]) -> None:
+    """A dot that follows `before` was taken."""
+    for name, count in before:
+        if context.get(name) == count:
+            del context[name]
+    context[column] = counter
+
+
+def _index_of(node: DotNode) -> int:
+    return node.index

@@ -1,0 +1,118 @@
+"""The vectors of a process of `tcb-dynamic`: what each other member was heard to have, and what all have.
+
+A vector has two columns per known member, see `View`. It is packed (see `lanes`). When members come or are forgotten,
+all vectors get another shape, which costs one pass over them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from causalcast.protocols.ordering.lanes import Lanes, Minima
+from causalcast.protocols.ordering.tcb_dynamic_tag import View
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from causalcast.model import ProcessId, RawDot
+    from causalcast.protocols.ordering.meter import Meter
+    from causalcast.protocols.ordering.tcb_dynamic_messages import DotNode
+
+
+class Vectors:
+    """Shape, contents and minimum of the vectors."""
+
+    def __init__(self, names: Iterable[ProcessId], topic: str, meter: Meter) -> None:
+        self._meter = meter
+        self._topic = topic
+        self.view = View(names, topic, 0)
+        self.lanes = Lanes(2 * len(self.view))
+        self.heard: dict[ProcessId, int] = {}
+        """By member that is counted, the past of its latest dot or phantom that counts here."""
+        self.stable: tuple[int, ...] = (0,) * self.lanes.size
+        self._all_have: Minima | None = None
+        """`None`: nobody else is counted, so that all that is delivered is stable."""
+
+    def pack(self, counts: Mapping[str, int]) -> int:
+        """A vector by column; columns that are not named are 0."""
+        return self.lanes.pack([counts.get(column, 0) for column in self.view.columns])
+
+    def count(self, past: int, column: str) -> int:
+        """One count of a vector."""
+        return self.lanes.unpack(past)[self.view.columns[column]]
+
+    def past(self, origin: ProcessId, dots: Iterable[RawDot], nodes: Iterable[DotNode]) -> int:
+        """The join of what `origin` was heard to have, of `dots`, and of the pasts of `nodes`."""
+        lanes = self.lanes
+        counts = list(lanes.unpack(self.heard[origin]))
+        columns = self.view.columns
+        for column, counter in dots:
+            slot = columns[column]
+            counts[slot] = max(counts[slot], counter)
+        pasts = [node.past for node in nodes]
+        self._meter.count += lanes.words * len(pasts)
+        return lanes.join(lanes.pack(counts), pasts)
+
+    def hear(self, member: ProcessId, past: int, delivered: Mapping[str, int]) -> list[RawDot]:
+        """`member` has all of `past`; returns what is stable now and was not before."""
+        if member in self.heard:
+            self.heard[member] = past
+            assert self._all_have is not None
+            if not self._all_have.put(self.view.slots[member], past):
+                return []
+        elif self._all_have is not None:
+            return []
+        return self.settle(delivered)
+
+    def settle(self, delivered: Mapping[str, int]) -> list[RawDot]:
+        """What is stable now and was not before."""
+        columns = self.view.columns
+        before = self.stable
+        if self._all_have is None:
+            self.stable = tuple(delivered[column] for column in columns)
+        else:
+            self.stable = self.lanes.unpack(self._all_have.lowest)
+        self._meter.count += len(before)
+        return [
+            (column, counter)
+            for column, old, new in zip(columns, before, self.stable, strict=True)
+            if old < new
+            for counter in range(old + 1, new + 1)
+        ]
+
+    def recount(self) -> None:
+        """Who is counted has changed: `heard` has."""
+        vectors = {self.view.slots[member]: past for member, past in self.heard.items()}
+        self._all_have = Minima(self.lanes, vectors, self._meter) if vectors else None
+
+    def widen(self, nodes: Iterable[DotNode]) -> None:
+        """Lanes for larger counts."""
+        self._reshape(self.view, self.lanes.wider(), nodes)
+
+    def fit(self, largest: int) -> None:
+        """Lanes for counts up to `largest`."""
+        while largest >= self.lanes.limit:
+            self.widen(())
+
+    def rename(self, names: Iterable[ProcessId], nodes: Iterable[DotNode]) -> None:
+        """Other members are known now; `nodes` are all that hold a vector."""
+        view = View(names, self._topic, self.view.version + 1)
+        self._reshape(view, Lanes(2 * len(view), self.lanes.width), nodes)
+
+    def _reshape(self, view: View, lanes: Lanes, nodes: Iterable[DotNode]) -> None:
+        old_columns, old_lanes = self.view.columns, self.lanes
+        places = [old_columns.get(column) for column in view.columns]
+
+        def reshaped(counts: tuple[int, ...]) -> Iterator[int]:
+            return (0 if place is None else counts[place] for place in places)
+
+        def repacked(past: int) -> int:
+            return lanes.pack(list(reshaped(old_lanes.unpack(past))))
+
+        for node in nodes:
+            if node.past:
+                node.past = repacked(node.past)
+        self.heard = {name: repacked(past) for name, past in self.heard.items() if name in view}
+        self.stable = tuple(reshaped(self.stable))
+        self.view, self.lanes = view, lanes
+        self.recount()
