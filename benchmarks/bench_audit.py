@@ -81,12 +81,12 @@ def write_trace(folder: Path, processes: int, events: int, seed: int = 1) -> int
 
 def numpy_audit(folder: Path) -> dict[str, Any]:
     """Check a folder of Parquet files in this process, with the audit's kernels and no Spark."""
+    from causalcast.audit.bundles import split  # noqa: PLC0415
     from causalcast.audit.clocks import build_clock  # noqa: PLC0415 - only the measured process pays for it
     from causalcast.audit.events import EVENT_CODES  # noqa: PLC0415
     from causalcast.audit.findings import Collection  # noqa: PLC0415
     from causalcast.audit.logs import digest  # noqa: PLC0415
     from causalcast.audit.replay import replay  # noqa: PLC0415
-    from causalcast.audit.stages import split  # noqa: PLC0415
 
     pa.set_cpu_count(1)
     codes = pa.array(list(EVENT_CODES))

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from causalcast.audit.bundles import split
 from causalcast.audit.clocks import build_clock
 from causalcast.audit.events import EVENT_CODES
 from causalcast.audit.findings import Case, Collection
 from causalcast.audit.logs import digest
 from causalcast.audit.replay import replay
-from causalcast.audit.stages import split
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import random
 from typing import TYPE_CHECKING, Any
 
@@ -103,11 +102,8 @@ def test_hundreds_of_histories_through_spark(spark: SparkSession, tmp_path: Path
     depot = Depot(None)
     read = ingest.read(spark, ingest.find_inputs([tmp_path]))
     parts = ingest.usable(read).mapInArrow(stages.pack_batches(depot), stages.PART_SCHEMA)
-    job = parts.repartition(2, "process").mapInArrow(stages.digest_batches(depot), stages.DIGEST_SCHEMA)
-    digests = [
-        (pickle.loads(depot.get(bytes(row["log_index"]))), pickle.loads(depot.get(bytes(row["body"]))))
-        for row in job.collect()
-    ]
+    job = parts.repartition(2, "process").mapInArrow(stages.digest_batches(depot, depot.put({})), stages.DIGEST_SCHEMA)
+    digests = [(depot.get(bytes(row["log_index"])), depot.get(bytes(row["body"]))) for row in job.collect()]
 
     for seed, (found, crashed) in drawn.items():
         mine = [(index, body) for index, body in digests if index.process.startswith(f"{seed}/")]

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from causalcast.audit import clock_stages as stages
-from causalcast.audit.pipeline import run_audit, to_json
+from causalcast.audit.outputs import to_json
+from causalcast.audit.pipeline import run_audit
 from causalcast.trace.importers import ClockedEvent, opentelemetry, write_import
 from tests.trace.public_logs import LOGS, folders, items
 from tests.trace.test_importers import document, span

@@ -8,11 +8,11 @@ from xml.etree import ElementTree
 import pytest
 from rich.cells import cell_len
 
+from causalcast.audit.bundles import split
 from causalcast.audit.clocks import build_clock
 from causalcast.audit.logs import digest
 from causalcast.audit.picture import NEVER, draw_svg, draw_text, shorten, visible
 from causalcast.audit.result import PictureEvent, SpaceTime
-from causalcast.audit.stages import split
 from causalcast.audit.witness import Witness
 from tests.audit.local import judge, table
 

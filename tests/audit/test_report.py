@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from causalcast.audit.pipeline import to_json
+from causalcast.audit.outputs import to_json
 from causalcast.audit.report import (
     MAX_PAGE_BYTES,
     MEANINGS,

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from causalcast.audit.bundles import split
 from causalcast.audit.clocks import build_clock
 from causalcast.audit.logs import digest
 from causalcast.audit.replay import replay
-from causalcast.audit.stages import split
 from causalcast.audit.timeline import SLICES, ProcessTimeline, summarise, transport
 from tests.audit.local import table
 

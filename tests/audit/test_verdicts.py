@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from causalcast.audit.pipeline import run_audit, to_json
+from causalcast.audit.outputs import to_json
+from causalcast.audit.pipeline import run_audit
 from tests.audit.foreign_traces import shiviz_reliable_broadcast, synthetic, write_jsonl
 from tests.audit.local import judge
 

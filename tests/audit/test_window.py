@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
-from causalcast.audit.stages import split
+from causalcast.audit.bundles import split
 from causalcast.audit.window import Window
 from tests.audit.churn import Churn
 from tests.audit.histories import mutate

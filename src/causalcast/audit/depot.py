@@ -1,20 +1,30 @@
-"""Where packed values wait between stages: in Spark's rows, or in files that all workers see.
+"""Where values wait between stages: in Spark's rows, or in files that all workers see.
 
 Spark copies a large binary value a dozen times on its way from one Python worker to the next. Where workers share a
-disk, which in local mode they do, a large value is therefore written to the scratch folder and only its name travels.
+disk, which in local mode they do, values are therefore written to a folder and only their names travel. The arrays
+in a value are mapped into memory, not read: who needs a part of it touches that part only, and workers share it.
 """
 
 from __future__ import annotations
 
-import tempfile
+import mmap
+import pickle
+import struct
+import uuid
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
-LARGE: Final = 64 * 2**10
-"""Bytes from which on a value goes to a file."""
+if TYPE_CHECKING:
+    from io import FileIO
+    from types import TracebackType
+
+SUFFIX: Final = ".box"
 _INLINE: Final = b"\0"
 _FILE: Final = b"\1"
+_ALIGNMENT: Final = 64
+_LENGTH: Final = struct.Struct("<Q")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,16 +33,81 @@ class Depot:
 
     folder: str | None
 
-    def put(self, value: bytes) -> bytes:
-        """Return a token for `value`."""
-        if self.folder is None or len(value) < LARGE:
-            return _INLINE + value
-        with tempfile.NamedTemporaryFile(dir=self.folder, delete=False) as file:
-            file.write(value)
-        return _FILE + file.name.encode()
+    def box(self) -> Box:
+        """Return a new place for values: a file of its own, where there is a folder."""
+        return Box(self.folder)
 
-    def get(self, token: bytes) -> bytes:
-        """Return the value of a token."""
+    def put(self, value: Any) -> bytes:
+        """Return a token for one value."""
+        with self.box() as box:
+            return box.put(value)
+
+    def get(self, token: bytes) -> Any:
+        """Return the value of a token. Its arrays must not be written to."""
         if token[:1] == _INLINE:
-            return token[1:]
-        return Path(token[1:].decode()).read_bytes()
+            return pickle.loads(token[1:])
+        assert self.folder is not None
+        name, start, length = token[1:].decode().split(":")
+        whole = _mapped(str(Path(self.folder) / name))[int(start) : int(start) + int(length)]
+        parts, at = [], 0
+        while at < len(whole):
+            (size,) = _LENGTH.unpack_from(whole, at)
+            at = _aligned(at + _LENGTH.size)
+            parts.append(whole[at : at + size])
+            at = _aligned(at + size)
+        return pickle.loads(parts[0], buffers=parts[1:])
+
+
+class Box:
+    """A file of values that is written once, from its start to its end, by one task."""
+
+    def __init__(self, folder: str | None) -> None:
+        self._path = None if folder is None else Path(folder) / f"{uuid.uuid4().hex}{SUFFIX}"
+        self._file: FileIO | None = None
+        self._size = 0
+
+    def __enter__(self) -> Box:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def put(self, value: Any) -> bytes:
+        """Write a value; return its token."""
+        if self._path is None:
+            return _INLINE + pickle.dumps(value, protocol=5)
+        buffers: list[pickle.PickleBuffer] = []
+        head = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+        pieces: list[bytes | memoryview] = []
+        length = 0
+        for part in (memoryview(head), *(buffer.raw() for buffer in buffers)):
+            start, end = _aligned(_LENGTH.size), _aligned(part.nbytes)
+            pieces += [_LENGTH.pack(part.nbytes).ljust(start, b"\0"), part, bytes(end - part.nbytes)]
+            length += start + end
+        if self._file is None:
+            self._file = self._path.open("xb", buffering=0)
+        for piece in pieces:
+            view = memoryview(piece).cast("B") if len(piece) else memoryview(b"")
+            while view:
+                view = view[self._file.write(view) :]
+        start, self._size = self._size, self._size + length
+        return _FILE + f"{self._path.name}:{start}:{length}".encode()
+
+
+def place_of(token: bytes) -> tuple[str, int]:
+    """Return the file of a token, by its name, and how many bytes of it the value takes."""
+    name, _, length = token[1:].decode().split(":")
+    return name, int(length)
+
+
+@lru_cache(maxsize=256)
+def _mapped(path: str) -> memoryview:
+    with Path(path).open("rb") as file:
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT

@@ -1,7 +1,8 @@
-"""Reading local Parquet files straight into Arrow, in Spark's workers, without a detour of every row over the JVM.
+"""Reading local files straight into Arrow, in Spark's workers, without a detour of every row over the JVM.
 
-Only files of the expected shape are read here, by the same rules as `ingest.reason`; bad rows are counted, and
-`ingest` reads them again to say what is wrong with them.
+Only files of the expected shape are read here, by the same rules as `ingest.reason`. Bad rows of Parquet are counted,
+and `ingest` reads them again to say what is wrong with them. What is odd in a piece of JSON lines (a bad row, or
+anything that Spark may read differently) leaves the whole file to Spark.
 """
 
 from __future__ import annotations
@@ -15,82 +16,91 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from causalcast.audit.errors import InputUnusable
 from causalcast.audit.events import EVENT_CODES, EVICT, LAST_MESSAGE_EVENT
-from causalcast.audit.files import BrokenParquet
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from numpy.typing import NDArray
 
-ROWS_PER_SPLIT: Final = 2_000_000
-_WORDS: Final = ("process", "event", "origin", "topic", "peer")
-_NUMBERS: Final = ("seq", "counter", "time_ns", "payload_bytes", "overhead_bytes")
+ROWS_PER_PIECE: Final = 2_000_000
+WORDS: Final = ("process", "event", "origin", "topic", "peer")
+NUMBERS: Final = ("seq", "counter", "time_ns", "payload_bytes", "overhead_bytes")
+_NEEDED: Final = frozenset({"process", "seq", "event"})
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
-    """Row groups `first` to `last - 1` of a file."""
+class RowGroups:
+    """Row groups `first` to `last - 1` of a Parquet file."""
 
     path: str
     first: int
     last: int
 
 
-def splits(paths: Sequence[str]) -> tuple[list[Split], list[str]]:
-    """Return what can be read directly, cut into pieces, and the files that cannot."""
-    found: list[Split] = []
-    others: list[str] = []
-    for path in paths:
-        try:
-            meta = pq.read_metadata(path)
-        except (OSError, pa.ArrowException):
-            others.append(path)
-            continue
-        if not _expected(meta.schema.to_arrow_schema()):
-            others.append(path)
-            continue
-        first = rows = 0
-        for group in range(meta.num_row_groups):
-            rows += meta.row_group(group).num_rows
-            if rows >= ROWS_PER_SPLIT or group + 1 == meta.num_row_groups:
-                found.append(Split(path, first, group + 1))
-                first, rows = group + 1, 0
-    return found, others
+def row_groups(path: str) -> list[RowGroups] | None:
+    """Cut a Parquet file into pieces; `None` where its columns are not of the types that are read here.
+
+    Raises:
+        InputUnusable: it lacks columns without which no row is an event.
+    """
+    try:
+        meta = pq.read_metadata(path)
+    except (OSError, pa.ArrowException):
+        return None
+    schema = meta.schema.to_arrow_schema()
+    if missing := sorted(_NEEDED - set(schema.names)):
+        raise InputUnusable(f"{path}: no trace: it has no column {', '.join(missing)}")
+    if not _expected(schema):
+        return None
+    found: list[RowGroups] = []
+    first = rows = 0
+    for group in range(meta.num_row_groups):
+        rows += meta.row_group(group).num_rows
+        if rows >= ROWS_PER_PIECE or group + 1 == meta.num_row_groups:
+            found.append(RowGroups(path, first, group + 1))
+            first, rows = group + 1, 0
+    return found
 
 
 def _expected(schema: pa.Schema) -> bool:
     for name in schema.names:
         kind = schema.field(name).type
-        if name in _WORDS and not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        if name in WORDS and not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
             return False
-        if name in _NUMBERS and not pa.types.is_signed_integer(kind):
+        if name in NUMBERS and not pa.types.is_signed_integer(kind):
             return False
         if name == "context" and not pa.types.is_list(kind):
             return False
-    return {"process", "seq", "event"} <= set(schema.names)
+    return True
 
 
-def read(split: Split) -> tuple[pa.Table, int]:
-    """Return the usable rows of a split, in the columns of `ingest.usable`, and how many rows are bad.
+def load(groups: RowGroups) -> pa.Table:
+    """Return all rows of a piece of a Parquet file, in those columns that it has.
 
     Words stay as Parquet has them, a dictionary and indices, so that each distinct word is looked at once.
+
+    Raises:
+        InputUnusable: the file has a footer and cannot be read behind it.
     """
-    present = pq.read_schema(split.path).names
-    wanted = [name for name in (*_WORDS, *_NUMBERS, "context") if name in present]
-    file = pq.ParquetFile(split.path, read_dictionary=[name for name in _WORDS if name in present])
     try:
-        table = file.read_row_groups(list(range(split.first, split.last)), columns=wanted, use_threads=False)
+        present = pq.read_schema(groups.path).names
+        wanted = [name for name in (*WORDS, *NUMBERS, "context") if name in present]
+        file = pq.ParquetFile(groups.path, read_dictionary=[name for name in WORDS if name in present])
+        return file.read_row_groups(list(range(groups.first, groups.last)), columns=wanted, use_threads=False)
     except (OSError, pa.ArrowException) as error:
-        raise BrokenParquet(split.path, error) from error
-    words = {name: _words(table, name) for name in _WORDS}
-    numbers = {name: _numbers(table, name) for name in _NUMBERS}
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise InputUnusable(f"{groups.path}: not readable as Parquet: {reason}") from error
+
+
+def checked(table: pa.Table) -> tuple[pa.Table, NDArray[np.bool_]]:
+    """Return rows in the columns of `ingest.usable`, and which of them can be used."""
+    words = {name: _words(table, name) for name in WORDS}
+    numbers = {name: _numbers(table, name) for name in NUMBERS}
     event = _per_word(words["event"], [EVENT_CODES.get(word or "", -1) for word in _dictionary(words["event"])], -1)
     context, tagged = _context(table)
     good = _good(words, numbers, event) & tagged
     columns: dict[str, Any] = {**words, **numbers, "event": pa.array(event.astype(np.int8)), "context": context}
-    usable = pa.table(columns)
-    if not good.all():
-        usable = usable.filter(pa.array(good))
-    return usable, int(good.size - good.sum())
+    return pa.table(columns), good
 
 
 def _words(table: pa.Table, name: str) -> pa.DictionaryArray:
@@ -160,6 +170,8 @@ def _context(table: pa.Table) -> tuple[pa.ChunkedArray, np.ndarray[Any, np.dtype
     if "context" not in table.column_names or table.column("context").null_count == table.num_rows:
         return pa.chunked_array([pa.nulls(table.num_rows, pa.string())]), good
     column = table.column("context").combine_chunks()
+    if pa.types.is_string(column.type):
+        return pa.chunked_array([column]), good  # as `lines` has written it
     texts: list[str | None] = [None] * table.num_rows
     rows = np.flatnonzero(np.asarray(column.is_valid()))
     for row, dots in zip(rows.tolist(), column.drop_null().to_pylist(), strict=True):

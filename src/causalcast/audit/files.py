@@ -128,15 +128,7 @@ def _size(path: str) -> int | None:
         return None
 
 
-class BrokenParquet(Exception):  # noqa: N818
-    """A worker's word that a Parquet file has a footer and cannot be read behind it; it reaches the driver as text."""
-
-    def __init__(self, path: str, error: Exception) -> None:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        super().__init__(f"{path}: not readable as Parquet: {reason}")
-
-
-def broken_parquet(error: str) -> str | None:
-    """Return what a `BrokenParquet` said, from the text of the worker's error."""
-    found = re.search(rf"{BrokenParquet.__name__}: (.*)", error)
+def unusable(error: str) -> str | None:
+    """Return what an `InputUnusable` said that a worker raised; it reaches the driver as text."""
+    found = re.search(rf"{InputUnusable.__name__}: (.*)", error)
     return found[1] if found else None

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from causalcast.audit import violations as reasons
+from causalcast.audit.outputs import unfinished
 from causalcast.audit.result import Finding
 from causalcast.audit.violations import KINDS
 
@@ -114,7 +115,10 @@ class Collection:
         self.roots: Counter[str] = Counter()
         self._suspects: Counter[str] = Counter()
         self._sample: dict[FindingKind, list[Case]] = {kind: [] for kind in KINDS}
-        self._writer = pq.ParquetWriter(path, _FINDINGS_SCHEMA, compression="zstd") if path is not None else None
+        self._path = path
+        self._writer: pq.ParquetWriter | None = None
+        if path is not None:
+            self._writer = pq.ParquetWriter(unfinished(path), _FINDINGS_SCHEMA, compression="zstd")
 
     def __enter__(self) -> Collection:
         return self
@@ -122,8 +126,10 @@ class Collection:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._writer is not None:
+        if self._writer is not None and self._path is not None:
             self._writer.close()
+            if kind is None:
+                unfinished(self._path).replace(self._path)
 
     def add_log_findings(self, findings: Iterable[LogFinding]) -> None:
         """Add what the logs themselves brought to light."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 from urllib.parse import unquote, urlparse
@@ -26,7 +26,7 @@ from causalcast.audit.result import Quarantined
 from causalcast.trace.schema import EVENTS, MESSAGE_EVENTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -70,12 +70,20 @@ class Inputs:
     sizes: dict[str, int] = field(default_factory=dict)
     """Of the files that this machine can see, when they were listed."""
 
+    def only(self, paths: Collection[str]) -> Inputs:
+        """Return those of the files that are among `paths`."""
+        return replace(
+            self,
+            json=tuple(path for path in self.json if path in paths),
+            parquet=tuple(path for path in self.parquet if path in paths),
+        )
 
-def find_inputs(sources: Sequence[str | Path]) -> Inputs:
+
+def find_inputs(sources: Sequence[str | Path], *, without: Path | None = None) -> Inputs:
     """List the trace files of `sources`: files, folders (searched to any depth), or URIs that Spark can read.
 
     Names that begin with a dot or an underscore or end in `.tmp` are not read: writers use them for files that are
-    not finished.
+    not finished. Nor is what lies in `without`, the folder that an audit writes to.
 
     Raises:
         InputUnusable: a source does not exist or cannot be listed, there is no trace file in it, or a line of one
@@ -91,14 +99,13 @@ def find_inputs(sources: Sequence[str | Path]) -> Inputs:
         if "://" in text:
             (parquet if text.endswith(PARQUET_SUFFIXES) else lines).append(text)
             continue
-        found, open_files = _files(Path(text))
+        found, open_files = _files(Path(text), without.resolve() if without is not None else None)
         unfinished += open_files
         for path in found:
             (parquet if path.name.endswith(PARQUET_SUFFIXES) else lines).append(str(path.resolve()))
     try:
         sizes, json_sizes = files.sizes_of({*lines, *parquet}), files.sizes_of(set(lines))
         files.refuse_endless_lines(dict.fromkeys(lines))
-        files.refuse_foreign_parquet(dict.fromkeys(parquet))
     except OSError as error:
         raise InputUnusable(f"{error.filename}: cannot be read: {error.strerror or error}") from error
     return Inputs(
@@ -111,7 +118,7 @@ def find_inputs(sources: Sequence[str | Path]) -> Inputs:
     )
 
 
-def _files(source: Path) -> tuple[list[Path], list[str]]:
+def _files(source: Path, without: Path | None) -> tuple[list[Path], list[str]]:
     """Return the trace files of a source, and those that are not whole yet."""
     try:
         if source.is_file():
@@ -120,6 +127,8 @@ def _files(source: Path) -> tuple[list[Path], list[str]]:
         if not source.is_dir():
             raise InputUnusable(f"{source}: no such file or folder")
         every = sorted(source.rglob("*"))
+        if without is not None and without.is_relative_to(source.resolve()):
+            every = [path for path in every if not path.resolve().is_relative_to(without)]
         unfinished = [str(path) for path in every if files.is_unfinished(path.name, JSON_SUFFIXES + PARQUET_SUFFIXES)]
         found = [
             path
@@ -348,17 +357,18 @@ def processes_of(frame: DataFrame, files: Iterable[str]) -> frozenset[str]:
     return frozenset(row["process"] for row in rows if _uri_path(row["file"]) in wanted)
 
 
-def first_places(frame: DataFrame, processes: Sequence[str]) -> dict[str, str]:
-    """Return where each name first stands in the traces, as `file:line` (Parquet: the file), as process or origin."""
+def first_files(frame: DataFrame, names: Sequence[str]) -> dict[str, str]:
+    """Return the first file, by its name, in which each name stands as process or origin."""
     usable_rows = frame.where(F.col("reason").isNull())
     named = usable_rows.select(F.explode(F.array("process", "origin")).alias("name"), "file")
-    rows = named.where(F.col("name").isin(*processes)).groupBy("name").agg(F.min("file").alias("file")).collect()
-    found = {}
-    for row in rows:
-        path = _uri_path(row["file"])
-        line = None if path.endswith(PARQUET_SUFFIXES) else _line_naming(Path(path), row["name"])
-        found[row["name"]] = path if line is None else f"{path}:{line}"
-    return found
+    rows = named.where(F.col("name").isin(*names)).groupBy("name").agg(F.min("file").alias("file")).collect()
+    return {row["name"]: _uri_path(row["file"]) for row in rows}
+
+
+def place_in(path: str, name: str) -> str:
+    """Return where a name first stands in a file, as `file:line` (Parquet: the file)."""
+    line = None if path.endswith(PARQUET_SUFFIXES) else _line_naming(Path(path), name)
+    return path if line is None else f"{path}:{line}"
 
 
 def _line_naming(path: Path, name: str) -> int | None:

@@ -105,7 +105,7 @@ class Watcher:
     def _step(self, frame: DataFrame, number: int) -> None:
         from pyspark.sql import functions as F  # noqa: N812, PLC0415 - see run
 
-        from causalcast.audit import ingest, stages  # noqa: PLC0415
+        from causalcast.audit import bundles, ingest  # noqa: PLC0415
 
         if number <= self.progress.step:
             return
@@ -117,7 +117,7 @@ class Watcher:
         finally:
             rows.unpersist()
         window = self.progress.window
-        fresh = window.advance(stages.split(table) if table.num_rows else ())
+        fresh = window.advance(bundles.split(table) if table.num_rows else ())
         self.progress = Progress(
             step=number,
             events=self.progress.events + table.num_rows,

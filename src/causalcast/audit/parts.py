@@ -1,14 +1,9 @@
-"""Parts of logs: what one task read of each process, packed, and put together again where the process is digested.
-
-A packed part is one value to Spark. Rows therefore never pass through its shuffle one by one, which would cost
-more than all checks together.
-"""
+"""Parts of logs: put together where the process is digested, and packed where they must travel in Spark's rows."""
 
 from __future__ import annotations
 
-import pickle
-from dataclasses import fields, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -20,17 +15,29 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def pack(rows: LogColumns) -> bytes:
-    """Return a part as bytes: columns of one value as that value, others in 32 bits where they fit."""
-    small = {f.name: _shrink(getattr(rows, f.name)) for f in fields(rows) if f.name not in ("names", "peers")}
-    return pickle.dumps((list(rows.names), rows.peers, int(rows.seq.size), small), protocol=5)
+Shrunk: TypeAlias = "tuple[int, int] | NDArray[np.int64]"
+"""A column as its one value and its length, or in as few bytes as it needs."""
 
 
-def unpack(packed: bytes) -> LogColumns:
-    """Return the part that `pack` packed."""
-    names, peers, _, small = pickle.loads(packed)
-    event = _widen(small.pop("event")).astype(np.int8)
-    return LogColumns(names=names, peers=peers, event=event, **{name: _widen(value) for name, value in small.items()})
+def pack(rows: LogColumns) -> Packed:
+    """Return a part in as few bytes as it needs: columns of one value as that value."""
+    small = {f.name: shrink(getattr(rows, f.name)) for f in fields(rows) if f.name not in ("names", "peers")}
+    return Packed(list(rows.names), rows.peers, small)
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A part on its way; see `pack`."""
+
+    names: list[str]
+    peers: dict[int, str]
+    columns: dict[str, Shrunk]
+
+    def unpack(self) -> LogColumns:
+        """Return the part that was packed."""
+        whole = {name: widen(value) for name, value in self.columns.items()}
+        event = whole.pop("event").astype(np.int8)
+        return LogColumns(names=self.names, peers=self.peers, event=event, **whole)
 
 
 def merge(parts: Sequence[LogColumns]) -> LogColumns:
@@ -88,7 +95,8 @@ def select(rows: LogColumns, keep: NDArray[np.bool_], dots: NDArray[np.bool_]) -
     )
 
 
-def _shrink(values: NDArray[np.int64]) -> tuple[int, int] | NDArray[np.int64]:
+def shrink(values: NDArray[np.int64]) -> Shrunk:
+    """Return a column in as few bytes as it needs."""
     if values.size == 0:
         return 0, 0
     low, high = int(values.min()), int(values.max())
@@ -100,7 +108,8 @@ def _shrink(values: NDArray[np.int64]) -> tuple[int, int] | NDArray[np.int64]:
     return values
 
 
-def _widen(value: tuple[int, int] | NDArray[np.int64]) -> NDArray[np.int64]:
+def widen(value: Shrunk, first: int = 0, last: int | None = None) -> NDArray[np.int64]:
+    """Return rows `first` to `last - 1` of a column that was shrunk."""
     if isinstance(value, tuple):
-        return np.full(value[1], value[0], dtype=np.int64)
-    return value.astype(np.int64, copy=False)
+        return np.full((value[1] if last is None else last) - first, value[0], dtype=np.int64)
+    return value[first:last].astype(np.int64)

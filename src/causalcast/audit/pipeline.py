@@ -2,41 +2,43 @@
 
 from __future__ import annotations
 
-import json
-import pickle
+import contextlib
 import tempfile
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from causalcast.audit import files
+from causalcast.audit import files, state
 from causalcast.audit.carried import add_carried, check_carried, find_carried
 from causalcast.audit.clocks import Known, LogFinding, build_clock
 from causalcast.audit.depot import Depot
 from causalcast.audit.errors import InputUnusable
 from causalcast.audit.findings import Case, Collection
+from causalcast.audit.identity import ReplayKeys
 from causalcast.audit.metrics import Histogram, sizes
-from causalcast.audit.result import AuditResult, Distribution, Finding, ProcessSummary, Transport
+from causalcast.audit.notes import MAX_NOTED, bad_row_findings, notes, place_of_row, summaries, unfinished_findings
+from causalcast.audit.outputs import FINDINGS, write_outputs
+from causalcast.audit.result import AuditResult, Finding
 from causalcast.audit.session import spark_session
 from causalcast.audit.timeline import ProcessTimeline, summarise, transport
 from causalcast.audit.witness import Witness
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pyspark.sql import DataFrame, Observation, SparkSession
 
     from causalcast.audit.ingest import BadRows, Inputs
     from causalcast.audit.logs import LogIndex
+    from causalcast.audit.violations import Replay
 
+STATE: Final = ".state"
+"""The folder in the output folder that keeps what a later run need not do again."""
 PICTURES: Final = 20
 """Roots that are drawn, spread over their kinds."""
-JSON_FINDINGS: Final = 200
-MAX_NOTED: Final = 8
 BYTES_PER_PARTITION: Final = 128 * 2**20
 """Of input, for each task that digests logs: such a task holds all logs of its partition."""
 
@@ -53,7 +55,8 @@ def run_audit(
 
     Args:
         sources: trace files and folders.
-        out: a folder for `audit.json` and the Parquet files with all findings, quarantined rows and processes.
+        out: a folder for `audit.json` and the Parquet files with all findings, quarantined rows and processes, and for
+            what a later run with the same folder need not do again; it is not searched for traces.
         master: a Spark master URL; `None` is local mode.
         crashed: processes whose obligations end with their logs.
         progress: called with a short sentence at the start of each stage.
@@ -67,24 +70,30 @@ def run_audit(
 
     say = progress or (lambda _: None)
     carried = find_carried(sources)
-    inputs = ingest.find_inputs(carried.traces) if carried.traces or not carried else None
+    inputs = ingest.find_inputs(carried.traces, without=out) if carried.traces or not carried else None
     named = tuple(str(source) for source in sources)
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-    say("Starting Spark")
-    with spark_session(master, jvm_bytes=inputs.json_size if inputs is not None else 0) as session:
+    here = master is None or master.startswith("local")
+    with contextlib.ExitStack() as stack:
+        if out is not None:
+            out.mkdir(parents=True, exist_ok=True)
+        if out is not None and here:
+            folder = out / STATE
+        else:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="causalcast-audit-")))
+        kept = stack.enter_context(state.State(folder.resolve()))
+        say("Starting Spark")
+        session = stack.enter_context(spark_session(master, jvm_bytes=inputs.json_size if inputs and not here else 0))
         local = (session.sparkContext.master or "").startswith("local")
         result = None
         if inputs is not None:
-            with tempfile.TemporaryDirectory(prefix="causalcast-audit-") as scratch:
-                depot = Depot(scratch if local else None)
-                result = _Audit(session, depot, inputs, named, frozenset(crashed), out, say).run()
-                if not carried:
-                    return result
-        say("Checking the clocks that the traces carry")
-        result = add_carried(result, check_carried(session, carried), named)
-    if out is not None:
-        _write(result, out)
+            depot = Depot(str(kept.folder) if local else None)
+            result = _Audit(session, depot, kept, inputs, named, frozenset(crashed), out, say).run()
+        if carried:
+            say("Checking the clocks that the traces carry")
+            result = add_carried(result, check_carried(session, carried), named)
+        assert result is not None
+        if out is not None:
+            write_outputs(result, out)
     return result
 
 
@@ -95,6 +104,7 @@ class _Audit:
         self,
         session: SparkSession,
         depot: Depot,
+        kept: state.State,
         inputs: Inputs,
         sources: tuple[str, ...],
         crashed: frozenset[str],
@@ -103,99 +113,147 @@ class _Audit:
     ) -> None:
         self.session = session
         self.depot = depot
+        self.kept = kept
         self.inputs = inputs
         self.sources = sources
         self.crashed = crashed
         self.out = out
         self.say = say
+        self._pieces: list[state.Planned] = []
+        self._by_spark = inputs
+        """What Spark reads itself."""
         self._seen: Observation | None = None
         self._bad = 0
 
+    @property
+    def _shared(self) -> bool:
+        """Whether workers share a folder with the driver, as in local mode."""
+        return self.depot.folder is not None
+
     def run(self) -> AuditResult:
-        from pyspark import StorageLevel  # noqa: PLC0415
         from pyspark.errors import PythonException  # noqa: PLC0415
 
         from causalcast.audit import ingest  # noqa: PLC0415
 
         try:
-            self.say("Reading the traces")
-            digests = self._digest().persist(StorageLevel.DISK_ONLY)
-            logs = self._collect_logs(digests)
+            self._read()
+            digests = self._digest()
+            try:
+                logs, bodies = self._collect_logs(digests)
+                return self._judge_all(logs, bodies)
+            finally:
+                digests.unpersist()
         except PythonException as error:
-            if broken := files.broken_parquet(str(error)):
-                raise InputUnusable(broken) from error
+            if unusable := files.unusable(str(error)):
+                raise InputUnusable(unusable) from error
             raise  # a fault of ours, not of the traces
         except ingest.UNREADABLE as error:
             raise InputUnusable(f"the traces cannot be read: {ingest.first_line(error)}") from error
-        try:
-            bad = self._quarantine()
-            if not logs:
-                raise InputUnusable(self._nothing_usable(bad))
-            self.say(f"Ordering the messages of {len(logs)} processes")
-            doubtful = self._doubtful(bad, logs)
-            known = build_clock(list(logs.values()), self.crashed, doubtful)
-            self.say("Replaying every process")
-            return self._judge(digests, logs, known, bad)
-        finally:
-            digests.unpersist()
 
     # --------------------------------------------------------------------------------------- reading
 
+    def _read(self) -> None:
+        """Let workers read what is new of the files that they can read; leave the others to Spark."""
+        from causalcast.audit import stages  # noqa: PLC0415
+
+        if not self._shared:
+            files.refuse_foreign_parquet(self.inputs.parquet)
+            return
+        self._pieces, others = self.kept.plan(self.inputs)
+        wanted = [planned for planned in self._pieces if planned.wanted]
+        every = len(self._pieces)
+        self.say(
+            f"Reading what is new: {len(wanted)} of {every} pieces" if len(wanted) < every else "Reading the traces"
+        )
+        odd: set[str] = set()
+        if wanted:
+            rows = [(i, p.kind, p.path, p.piece.first, p.piece.last) for i, p in enumerate(wanted)]
+            read = self._frame(rows, stages.PIECES, tasks=4).mapInArrow(
+                stages.read_pieces(self.depot), stages.FACT_SCHEMA
+            )
+            for fact in read.collect():
+                state.record(wanted[fact["number"]], fact.asDict())
+                if fact["odd"]:
+                    odd.add(wanted[fact["number"]].path)
+        # What is odd in one piece is read by Spark with the whole file, so that lines mean what they always mean.
+        self._pieces = [planned for planned in self._pieces if planned.path not in odd]
+        left = {*others, *odd}
+        self._by_spark = self.inputs.only(left)
+        self._bad = sum(planned.piece.bad for planned in self._pieces)
+
+    def _frame(self, rows: Sequence[tuple[Any, ...]], schema: pa.Schema, tasks: int) -> DataFrame:
+        """Return rows as a frame, cut into at most `tasks` tasks for each core."""
+        columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+        arrays = [pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)]
+        frame = self.session.createDataFrame(pa.Table.from_arrays(arrays, schema=schema))
+        return frame.repartition(max(1, min(len(rows), tasks * self.session.sparkContext.defaultParallelism)))
+
     @cached_property
     def _rows(self) -> DataFrame:
-        """All rows as Spark reads them: what the workers read themselves is read so only to name what is bad."""
+        """All rows of the files that Spark reads or that hold rows that cannot be used, as Spark reads them."""
         from causalcast.audit import ingest  # noqa: PLC0415
 
-        return ingest.read(self.session, self.inputs)
+        return ingest.read(self.session, self._suspects)
+
+    @cached_property
+    def _suspects(self) -> Inputs:
+        bad = {planned.path for planned in self._pieces if planned.piece.bad}
+        return self.inputs.only({*self._by_spark.json, *self._by_spark.parquet, *bad})
 
     def _digest(self) -> DataFrame:
-        """Return one digest per process; local Parquet is read by the workers themselves, the rest by Spark."""
-        from causalcast.audit import direct, stages  # noqa: PLC0415
+        """Return one digest per process."""
+        from pyspark import StorageLevel  # noqa: PLC0415
 
-        here = self.depot.folder is not None
-        splits, others = direct.splits(self.inputs.parquet) if here else ([], list(self.inputs.parquet))
-        parts = self._packed(replace(self.inputs, parquet=tuple(others)))
-        if splits:
-            table = [(split.path, split.first, split.last) for split in splits]
-            tasks = min(len(splits), 4 * self.session.sparkContext.defaultParallelism)
-            named = self.session.createDataFrame(table, stages.SPLIT_SCHEMA).repartition(tasks)
-            read = named.mapInArrow(stages.read_batches(self.depot), stages.PART_SCHEMA)
-            parts = read if parts is None else parts.unionByName(read)
+        from causalcast.audit import stages  # noqa: PLC0415
+
+        parts = self._packed()
+        if self._pieces:
+            places: dict[str, list[int]] = {}
+            for planned in self._pieces:
+                places.setdefault(planned.piece.token, []).append(planned.piece.place)
+            rows = [(token.encode(), numbers) for token, numbers in places.items()]
+            listed = self._frame(rows, stages.BUNDLES, tasks=1).mapInArrow(
+                stages.list_parts(self.depot), stages.PART_SCHEMA
+            )
+            parts = listed if parts is None else parts.unionByName(listed)
         if parts is None:
             raise InputUnusable(f"{', '.join(self.sources)}: no rows")
         partitions = int(self.session.conf.get("spark.sql.shuffle.partitions") or 8)
         partitions = max(partitions, self.inputs.size // BYTES_PER_PARTITION)
-        return parts.repartition(partitions, "process").mapInArrow(
-            stages.digest_batches(self.depot), stages.DIGEST_SCHEMA
-        )
+        known = self.depot.put(self.kept.digests() if self._shared else {})
+        stage = stages.digest_batches(self.depot, known)
+        digests = parts.repartition(partitions, "process").mapInArrow(stage, stages.DIGEST_SCHEMA)
+        return digests.persist(StorageLevel.DISK_ONLY)
 
-    def _packed(self, inputs: Inputs) -> DataFrame | None:
+    def _packed(self) -> DataFrame | None:
         from pyspark.sql import Observation  # noqa: PLC0415
         from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
         from causalcast.audit import ingest, stages  # noqa: PLC0415
 
-        if not (inputs.json or inputs.parquet):
+        if not (self._by_spark.json or self._by_spark.parquet):
             return None
         self._seen = Observation("ingest")
-        rows = self._rows if inputs == self.inputs else ingest.read(self.session, inputs)
+        rows = ingest.read(self.session, self._by_spark)
         observed = rows.observe(self._seen, F.count("reason").alias("bad"))
         return ingest.usable(observed).mapInArrow(stages.pack_batches(self.depot), stages.PART_SCHEMA)
 
-    def _collect_logs(self, digests: DataFrame) -> dict[str, LogIndex]:
-        from causalcast.audit import stages  # noqa: PLC0415
-
+    def _collect_logs(self, digests: DataFrame) -> tuple[dict[str, LogIndex], DataFrame | dict[str, state.Digested]]:
+        """Return the index of each log, and where the bodies are."""
         logs: dict[str, LogIndex] = {}
-        self._bad = 0
-        for row in digests.select("process", "log_index").collect():
-            packed = self.depot.get(bytes(row["log_index"]))
-            if row["process"] == stages.NO_PROCESS:
-                self._bad += stages.unpack_count(packed)
-            else:
-                logs[row["process"]] = stages.unpack_index(packed)
+        bodies: dict[str, state.Digested] = {}
+        names = ("process", "key", "log_index", "body") if self._shared else ("process", "log_index")
+        for row in digests.select(*names).collect():
+            logs[row["process"]] = self.depot.get(bytes(row["log_index"]))
+            if self._shared:
+                tokens = (bytes(row[name]).decode() for name in ("log_index", "body"))
+                bodies[row["process"]] = state.Digested(row["key"], *tokens)
         if self._seen is not None:
             self._bad += int(self._seen.get.get("bad", 0))
-        return dict(sorted(logs.items()))
+        if self._shared:
+            self.kept.manifest.digests = bodies
+            self.kept.commit()
+        return dict(sorted(logs.items())), bodies if self._shared else digests
 
     def _quarantine(self) -> BadRows:
         from causalcast.audit import ingest  # noqa: PLC0415
@@ -203,14 +261,14 @@ class _Audit:
         if self._bad == 0:
             return ingest.NO_BAD_ROWS
         self.say(f"Locating {self._bad} rows that cannot be used")
-        return ingest.collect_bad_rows(self.session, self.inputs, self._rows)
+        return ingest.collect_bad_rows(self.session, self._suspects, self._rows)
 
     def _nothing_usable(self, bad: BadRows) -> str:
         where = ", ".join(self.sources[:3]) + (" ..." if len(self.sources) > 3 else "")
         if bad.count == 0:
             return f"{where}: no rows"
         first = bad.rows[0] if bad.rows else None
-        example = f"; the first: {_place(first.file, first.line)}: {first.reason}" if first is not None else ""
+        example = f"; the first: {place_of_row(first.file, first.line)}: {first.reason}" if first is not None else ""
         return f"{where}: none of {bad.count} rows can be used{example}"
 
     def _doubtful(self, bad: BadRows, logs: dict[str, LogIndex]) -> frozenset[str]:
@@ -230,43 +288,38 @@ class _Audit:
 
     # --------------------------------------------------------------------------------------- judging
 
-    def _judge(self, digests: DataFrame, logs: dict[str, LogIndex], known: Known, bad: BadRows) -> AuditResult:
-        from pyspark import StorageLevel  # noqa: PLC0415
-
-        from causalcast.audit import stages  # noqa: PLC0415
-
+    def _judge_all(self, logs: dict[str, LogIndex], bodies: DataFrame | dict[str, state.Digested]) -> AuditResult:
+        bad = self._quarantine()
+        if not logs:
+            raise InputUnusable(self._nothing_usable(bad))
+        self.say(f"Ordering the messages of {len(logs)} processes")
+        known = build_clock(list(logs.values()), self.crashed, self._doubtful(bad, logs))
+        self.say("Replaying every process")
+        path = self.out / FINDINGS if self.out is not None else None
         clock = known.clock
-        marks = {process: log.marks for process, log in logs.items()}
-        shared = self.depot.put(pickle.dumps((clock, marks), protocol=5))
-        stage = stages.replay_batches(self.depot, shared)
-        replays = digests.select("process", "body").mapInArrow(stage, stages.REPLAY_SCHEMA)
-        replays = replays.persist(StorageLevel.DISK_ONLY)
         latency, delay, whole = Histogram(), Histogram(), ProcessTimeline()
         excused = unproven = 0
-        path = self.out / "findings.parquet" if self.out is not None else None
-        try:
-            replays.count()
-            with Collection(clock, path) as collection:
-                collection.add_log_findings(_bad_row_findings(bad))
-                collection.add_log_findings(_unfinished_findings(self.inputs))
-                collection.add_log_findings(self._located(known.findings))
-                for row in replays.toLocalIterator():
-                    replay = stages.unpack_replay(self.depot.get(bytes(row["result"])))
-                    collection.add(replay, logs[replay.process].names)
-                    latency.merge(replay.latency)
-                    delay.merge(replay.stability_delay)
-                    whole.merge(replay.timeline)
-                    excused += replay.excused
-                    unproven += replay.unproven
-        finally:
-            replays.unpersist()
+        with self._replays(logs, bodies, known) as replays, Collection(clock, path) as collection:
+            collection.add_log_findings(bad_row_findings(bad))
+            collection.add_log_findings(unfinished_findings(self.inputs))
+            collection.add_log_findings(self._located(known.findings))
+            for replay in replays:
+                collection.add(replay, logs[replay.process].names)
+                latency.merge(replay.latency)
+                delay.merge(replay.stability_delay)
+                whole.merge(replay.timeline)
+                excused += clock.messages + replay.excused
+                unproven += replay.unproven
         files.refuse_changed(self.inputs.sizes)
+        if self._shared:
+            self.kept.commit(last=True)
+        self.say("Writing the findings")
         indices = [index for log in logs.values() for index in log.topics.values()]
-        result = AuditResult(
+        return AuditResult(
             verdict="fail" if collection.counts else "pass",
             events=sum(log.rows for log in logs.values()),
-            processes=_summaries(logs, known),
-            messages=sum(topic.messages for topic in clock.topics.values()),
+            processes=summaries(logs, known),
+            messages=clock.messages,
             deliveries=sum(index.deliveries for index in indices),
             quarantined=bad.count,
             counts=dict(sorted(collection.counts.items())),
@@ -276,17 +329,50 @@ class _Audit:
             stability_delay=delay.milliseconds(),
             payload_bytes=sizes(topic.payload for topic in clock.topics.values()),
             overhead_bytes=sizes(topic.overhead for topic in clock.topics.values()),
-            notes=tuple(_notes(logs, known, self.crashed, bad, latency, excused, unproven)),
+            notes=tuple(notes(logs, known, self.crashed, bad, latency, excused, unproven)),
             sources=self.sources,
             roots=dict(sorted(collection.roots.items())),
             suspects=collection.suspects,
             timeline=summarise(whole, clock, logs),
             transport=transport(whole, logs.values(), latency.count),
         )
-        if self.out is not None:
-            self.say("Writing the findings")
-            _write(result, self.out)
-        return result
+
+    @contextlib.contextmanager
+    def _replays(
+        self, logs: dict[str, LogIndex], bodies: DataFrame | dict[str, state.Digested], known: Known
+    ) -> Iterator[Iterable[Replay]]:
+        """Yield the replay of every process; those that rest on nothing new are taken over."""
+        from pyspark import StorageLevel  # noqa: PLC0415
+
+        from causalcast.audit import stages  # noqa: PLC0415
+
+        marks = {process: log.marks for process, log in logs.items()}
+        shared = self.depot.put((known.clock, marks))
+        stage = stages.replay_batches(self.depot, shared)
+        if not isinstance(bodies, dict):
+            frame = bodies.select("process", "body").mapInArrow(stage, stages.REPLAY_SCHEMA)
+            frame = frame.persist(StorageLevel.DISK_ONLY)
+            try:
+                frame.count()
+                yield (self.depot.get(bytes(row["result"])) for row in frame.toLocalIterator())
+            finally:
+                frame.unpersist()
+            return
+        keys = ReplayKeys(known.clock)
+        before, now = self.kept.manifest.replays, dict[str, state.Replayed]()
+        wanted = []
+        for process, digested in bodies.items():
+            key = keys.key(digested.key, logs[process])
+            earlier = before.get(process)
+            now[process] = earlier if earlier is not None and earlier.key == key else state.Replayed(key, "")
+            if not now[process].result:
+                wanted.append((process, digested.body.encode()))
+        if wanted:
+            frame = self._frame(wanted, stages.BODIES, tasks=4).mapInArrow(stage, stages.REPLAY_SCHEMA)
+            for row in frame.collect():
+                now[row["process"]].result = bytes(row["result"]).decode()
+        self.kept.manifest.replays = now
+        yield (self.depot.get(now[process].result.encode()) for process in logs)
 
     def _located(self, findings: list[LogFinding]) -> list[LogFinding]:
         """Say of incomplete logs in which file and line they begin, so that a misspelt name can be found."""
@@ -295,7 +381,12 @@ class _Audit:
         wanted = {f.process for f in findings if f.kind == "absent-log" and f.process is not None and f.number is None}
         if not wanted:
             return findings
-        places = ingest.first_places(self._rows, sorted(wanted)[:MAX_NOTED])
+        names = sorted(wanted)[:MAX_NOTED]
+        found = self._files_naming(names)
+        if self._by_spark.json or self._by_spark.parquet:
+            for name, path in ingest.first_files(ingest.read(self.session, self._by_spark), names).items():
+                found[name] = min(path, found.get(name, path))
+        places = {name: ingest.place_in(path, name) for name, path in found.items()}
         return [
             replace(f, detail=f"{f.detail}; first named at {places[f.process]}")
             if f.process in places and f.kind == "absent-log" and f.number is None
@@ -303,56 +394,19 @@ class _Audit:
             for f in findings
         ]
 
-
-def to_json(result: AuditResult) -> dict[str, Any]:
-    """Return the object that `causalcast audit --json` prints; its fields are in `docs/audit.md`."""
-    return {
-        "verdict": result.verdict,
-        "events": result.events,
-        "processes": len(result.processes),
-        "messages": result.messages,
-        "deliveries": result.deliveries,
-        "quarantined": result.quarantined,
-        "findings": [_finding_json(finding) for finding in result.findings[:JSON_FINDINGS]],
-        "counts": result.counts,
-        "roots": result.roots,
-        "suspects": dict(result.suspects),
-        "quarantine": [
-            {"file": row.file, "line": row.line, "reason": row.reason} for row in result.quarantine[:JSON_FINDINGS]
-        ],
-        "latency": _distribution_json(result.latency),
-        "stability_delay": _distribution_json(result.stability_delay),
-        "payload_bytes": _distribution_json(result.payload_bytes),
-        "overhead_bytes": _distribution_json(result.overhead_bytes),
-        "transport": _transport_json(result.transport),
-        "notes": list(result.notes),
-    }
-
-
-def _finding_json(finding: Finding) -> dict[str, Any]:
-    return {
-        "property": finding.property,
-        "kind": finding.kind,
-        "process": finding.process,
-        "message": finding.message,
-        "cause": finding.cause,
-        "detail": finding.detail,
-        "root": finding.root,
-        "culprit": finding.culprit,
-        "explains": finding.explains,
-    }
-
-
-def _distribution_json(distribution: Distribution) -> dict[str, Any]:
-    names = ("unit", "count", "mean", "p50", "p90", "p99", "maximum")
-    return {name: getattr(distribution, name) for name in names}
-
-
-def _transport_json(transport: Transport | None) -> dict[str, Any] | None:
-    if transport is None:
-        return None
-    names = ("sends", "receives", "redundant", "redundancy")
-    return {name: getattr(transport, name) for name in names} | {"wait": _distribution_json(transport.wait)}
+    def _files_naming(self, names: Sequence[str]) -> dict[str, str]:
+        """Return the first of the files that workers read, by its name, in which each name stands."""
+        found: dict[str, str] = {}
+        bundles: dict[str, dict[int, str]] = {}
+        for planned in self._pieces:
+            bundles.setdefault(planned.piece.token, {})[planned.piece.place] = planned.path
+        for token, paths in bundles.items():
+            bundle = self.depot.get(token.encode())
+            for name in names:
+                for place in bundle.pieces_naming(name):
+                    if place in paths:
+                        found[name] = min(paths[place], found.get(name, paths[place]))
+        return found
 
 
 def _with_pictures(cases: list[Case], witness: Witness) -> Iterator[Finding]:
@@ -368,129 +422,3 @@ def _with_pictures(cases: list[Case], witness: Witness) -> Iterator[Finding]:
     for i, case in enumerate(cases):
         finding = case.finding()
         yield replace(finding, picture=witness.picture(case)) if i in drawn else finding
-
-
-def _bad_row_findings(bad: BadRows) -> Iterator[LogFinding]:
-    """A row set aside may have held anything, so no audit that set rows aside passes."""
-    files = sorted({file for file, _, _ in bad.per_file})
-    for file in files:
-        number = sum(count for name, _, count in bad.per_file if name == file)
-        first = next((row for row in bad.rows if row.file == file), None)
-        example = f"; the first: {_place(file, first.line)}: {first.reason}" if first is not None else ""
-        rows = "1 row" if number == 1 else f"{number} rows"
-        yield LogFinding("absent-log", None, None, None, "", f"{rows} of {file} could not be used{example}")
-
-
-def _unfinished_findings(inputs: Inputs) -> Iterator[LogFinding]:
-    """What a file will hold that is still being written is unknown too."""
-    for file in inputs.unfinished:
-        detail = f"{file} is not whole yet, by its name: what it holds was not judged"
-        yield LogFinding("absent-log", None, None, None, "", detail)
-
-
-def _place(file: str, line: int | None) -> str:
-    return file if line is None else f"{file}:{line}"
-
-
-def _summaries(logs: dict[str, LogIndex], known: Known) -> tuple[ProcessSummary, ...]:
-    found = [
-        ProcessSummary(
-            process=process,
-            events=log.rows,
-            broadcasts=sum(int(index.counter.size) for index in log.topics.values()),
-            deliveries=sum(index.deliveries for index in log.topics.values()),
-            stables=sum(index.stables for index in log.topics.values()),
-            fate=known.clock.members[process].fate,
-        )
-        for process, log in logs.items()
-    ]
-    found.extend(ProcessSummary(process, 0, 0, 0, 0, "absent") for process in known.absent)
-    return tuple(sorted(found, key=lambda summary: summary.process))
-
-
-def _notes(
-    logs: dict[str, LogIndex],
-    known: Known,
-    crashed: frozenset[str],
-    bad: BadRows,
-    latency: Histogram,
-    excused: int,
-    unproven: int,
-) -> Iterator[str]:
-    """Say what the verdict rests on."""
-    members = known.clock.members
-    fates: dict[str, list[str]] = {}
-    for process, member in members.items():
-        fates.setdefault(member.fate, []).append(process)
-    why = {
-        "crashed": "their obligations end with their logs",
-        "evicted": "their obligations end with their logs and with the eviction",
-        "left": "they owe nothing after they left",
-        "joined late": "they owe what was broadcast after their join, as far as the logs tell",
-    }
-    for fate, reason in why.items():
-        if fate in fates:
-            yield f"{fate}: {_listed(fates[fate])}; {reason}."
-    if known.absent:
-        yield f"No log: {_listed(known.absent)}; their messages are judged by what others say of them."
-    if unknown := sorted(crashed - members.keys()):
-        yield f"Named as crashed, but not in the trace: {_listed(unknown)}."
-    if holes := [process for process, member in members.items() if member.holes]:
-        yield (
-            f"Rows are missing from the logs of {_listed(holes)}: what is absent there proves nothing, so "
-            f"{unproven} messages that they do not show as delivered are not held against them."
-        )
-    if excused:
-        yield f"{excused} deliveries did not take place and were not owed: those processes were not entitled to them."
-    if bad.count:
-        yield f"{bad.count} rows were set aside; what they held is unknown, so the verdict cannot be a pass."
-    if repeated := sum(log.repeated for log in logs.values()):
-        yield f"{repeated} rows stand in the traces more than once and were counted once."
-    yield from _unjudged(logs, known)
-    if latency.negative:
-        yield f"{latency.negative} latencies are below zero: clocks disagree. Clocks never decide order here."
-
-
-def _unjudged(logs: dict[str, LogIndex], known: Known) -> Iterator[str]:
-    """Say which properties the trace says nothing about."""
-    topics = known.clock.topics.values()
-    if not any(index.tags for log in logs.values() for index in log.topics.values()):
-        yield "No broadcast carries a tag: exact tags (P4) were not judged."
-    if not any(topic.stability for topic in topics):
-        yield "No process reports stability: P5 and P6 were not judged."
-    elif not all(topic.stability_owed for topic in topics):
-        yield "A crashed member was not evicted, so nothing need become stable: P6 was not judged."
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:MAX_NOTED])
-    return shown if len(names) <= MAX_NOTED else f"{shown} and {len(names) - MAX_NOTED} more"
-
-
-def _write(result: AuditResult, out: Path) -> None:
-    (out / "audit.json").write_text(json.dumps(to_json(result), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    quarantine = {
-        "file": pa.array([row.file for row in result.quarantine], pa.string()),
-        "line": pa.array([row.line for row in result.quarantine], pa.int64()),
-        "reason": pa.array([row.reason for row in result.quarantine], pa.string()),
-        "text": pa.array([row.text for row in result.quarantine], pa.string()),
-    }
-    pq.write_table(pa.table(quarantine), out / "quarantine.parquet")
-    names = ("process", "events", "broadcasts", "deliveries", "stables", "fate")
-    columns = {name: [getattr(process, name) for process in result.processes] for name in names}
-    pq.write_table(pa.table(columns), out / "processes.parquet")
-    measured = {
-        "measure": ["latency", "stability_delay", "payload_bytes", "overhead_bytes"],
-        **{
-            name: [
-                getattr(d, name)
-                for d in (result.latency, result.stability_delay, result.payload_bytes, result.overhead_bytes)
-            ]
-            for name in ("unit", "count", "mean", "p50", "p90", "p99", "maximum")
-        },
-    }
-    pq.write_table(pa.table(measured), out / "metrics.parquet")
-    if result.timeline is not None:
-        starts = range(len(next(iter(result.timeline.columns.values()), ())))
-        times = [result.timeline.start_ns + i * result.timeline.width_ns for i in starts]
-        pq.write_table(pa.table({"start_ns": times, **result.timeline.columns}), out / "timeline.parquet")

@@ -26,7 +26,6 @@ def replay(body: LogBody, marks: Sequence[Mark], clock: Clock, inspect: Callable
     """Judge one process in every topic of the clock; `inspect` is shown each topic when it is judged."""
     result = Replay(body.process)
     attendance = Attendance(body.process, marks, clock.subscriptions)
-    result.excused = clock.messages
     for name in sorted(body.topics.keys() | (set(attendance.topics(clock.topics)) & clock.topics.keys())):
         topic = clock.topics[name]
         result.excused -= topic.messages

@@ -36,6 +36,12 @@ _BINS: Final = 512
 _STRIDE: Final = 2 * _BINS
 
 
+def _round_up(width: int) -> int:
+    """Return the next number of four binary digits and zeros, so that the grid of a trace that grows mostly stays."""
+    zeros = max(0, width.bit_length() - 4)
+    return -(-width >> zeros) << zeros
+
+
 @dataclass(frozen=True, slots=True)
 class Grid:
     """Equal slices of time, in nanoseconds; a width of 0 says that the logs carry no times."""
@@ -67,7 +73,7 @@ class Grid:
             if high + 1 < len(clusters) and clusters[high + 1][0] - last <= reach:
                 high, grown = high + 1, True
                 last = clusters[high][1]
-        return cls(first, (last - first) // SLICES + 1)
+        return cls(first, _round_up((last - first) // SLICES + 1))
 
     def strangers(self, logs: Iterable[LogIndex]) -> Iterator[str]:
         """Return the processes whose clocks lie wholly outside the grid."""

@@ -81,6 +81,6 @@ class Replay:
     stability_delay: Histogram = field(default_factory=Histogram)
     timeline: ProcessTimeline = field(default_factory=ProcessTimeline)
     excused: int = 0
-    """Messages of others that it never delivered and was not entitled to."""
+    """Messages that it never delivered and was not entitled to, less all messages of the topics it was judged in."""
     unproven: int = 0
     """Messages that it never delivered as far as its log shows, which has holes."""

@@ -70,7 +70,8 @@ def audit(
         raise CommandError(f"--master: {master!r} is no Spark master; write local[N], spark://HOST:PORT or yarn", 2)
 
     from causalcast.audit.errors import AuditError  # noqa: PLC0415 - the other commands work without Spark
-    from causalcast.audit.pipeline import run_audit, to_json  # noqa: PLC0415
+    from causalcast.audit.outputs import to_json  # noqa: PLC0415
+    from causalcast.audit.pipeline import run_audit  # noqa: PLC0415
     from causalcast.audit.report import write_report  # noqa: PLC0415
 
     try:

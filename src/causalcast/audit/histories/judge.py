@@ -11,10 +11,9 @@ O(n + edges). From `SPARK_ROWS` reads and writes on Spark computes the demands, 
 
 from __future__ import annotations
 
-import pickle
 import tempfile
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -196,8 +195,8 @@ class _Judge:
         ):
             local = (session.sparkContext.master or "").startswith("local")
             depot = Depot(scratch if local else None)
-            token = depot.put(pickle.dumps(past, protocol=5))
-            stage = demand_batches(lambda: _unpack(depot, token), registers=registers)
+            token = depot.put(past)
+            stage = demand_batches(lambda: depot.get(token), registers=registers)
             rows = session.createDataFrame(table).repartition("key").mapInArrow(stage, DEMANDS_SCHEMA)
             return rows.toArrow()
 
@@ -320,7 +319,3 @@ class _Judge:
             unjudged=tuple(self.unjudged),
             notes=(*self.history.notes, _NOT_COVERED),
         )
-
-
-def _unpack(depot: Depot, token: bytes) -> Any:
-    return pickle.loads(depot.get(token))
