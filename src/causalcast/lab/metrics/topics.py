@@ -244,9 +244,7 @@ class Reception(_OfTopics):
 
     metrics: ClassVar = (
         Metric("causal_wait_ns", "ns", "from a publication's first arrival at a process to its delivery there"),
-        Metric(
-            "taken_before", "publications", "taken by a process since its last publication, when it publishes again"
-        ),
+        Metric("taken_before", "publications", "taken by a process since its last publication, when it publishes"),
     )
 
     def __init__(self) -> None:
