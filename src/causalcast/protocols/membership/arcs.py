@@ -133,6 +133,11 @@ class Arcs(Overlay):
         """Where its arcs lead, one name for each."""
         return tuple(self._arcs())
 
+    @property
+    def _on_offer(self) -> Sequence[ProcessId]:
+        """Arcs of the exchange at hand, which go once its reply comes."""
+        return self._offered[1] if self._offered is not None else ()
+
     # ------------------------------------------------------------------ the view, which a protocol keeps
 
     def _arcs(self) -> Sequence[ProcessId]:

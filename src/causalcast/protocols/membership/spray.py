@@ -61,6 +61,10 @@ class Spray(Arcs):
         half = (len(self._view) + 1) // 2
         usable = [peer for peer in self._view if self._usable(peer)]
         if asked is not None:
+            # What is on offer elsewhere is given away twice otherwise, and arcs multiply with the delay of messages.
+            for name in self._on_offer:
+                if name in usable:
+                    usable.remove(name)
             return self._port.random.sample(usable, min(half, len(usable)))
         usable.remove(partner)
         return [partner, *self._port.random.sample(usable, min(half - 1, len(usable)))]
