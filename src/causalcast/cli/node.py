@@ -17,17 +17,22 @@ import typer
 
 import causalcast
 from causalcast.cli.errors import CommandError
-from causalcast.cli.pipes import LineReader, LineWriter, LongLine
+from causalcast.cli.lines import LineError, Publish, Subscribe, Unsubscribe, parse_line
+from causalcast.cli.pipes import LineReader, LineWriter
 from causalcast.model import (
     CausalcastError,
     Delivered,
     MembershipChanged,
+    NotAMemberError,
     PayloadTooLargeError,
     Stable,
     Subscribed,
+    TopicError,
     Unsubscribed,
+    UnsupportedByStackError,
 )
 from causalcast.protocols import DEFAULT_STACK, stack
+from causalcast.protocols.topics import MAX_TOPIC_BYTES
 from causalcast.runtime import Tls
 from causalcast.runtime.journal import DURABILITIES
 
@@ -36,6 +41,9 @@ if TYPE_CHECKING:
     from causalcast.runtime import Durability, Group
 
 STDIN, STDOUT = 0, 1
+
+LONGEST_COMMAND: Final = len("pub  ") + MAX_TOPIC_BYTES
+"""What a line about a topic adds to its payload."""
 
 LAST_WORDS_SECONDS: Final = 2.0
 """How long a node that ends waits for the reader of its output."""
@@ -54,6 +62,9 @@ def node(  # noqa: PLR0913, PLR0917 - the options of the command
         ),
     ] = "",
     stack_name: Annotated[str, typer.Option("--stack", help="One of `causalcast stacks`.")] = DEFAULT_STACK,
+    topics: Annotated[
+        bool, typer.Option("--topics", help="Lines are `sub TOPIC`, `unsub TOPIC` and `pub TOPIC TEXT`.")
+    ] = False,
     group: Annotated[str, typer.Option(help="Members of different groups do not talk.")] = "default",
     trace: Annotated[Path | None, typer.Option(metavar="DIR", help="Write this member's trace there.")] = None,
     tls_certificate: Annotated[
@@ -77,6 +88,9 @@ def node(  # noqa: PLR0913, PLR0917 - the options of the command
 ) -> None:
     """Take part in a group: lines on standard input are broadcast, events leave on standard output as JSON lines.
 
+    With `--topics`, and always on `vcube-ps`, `srpt-s` and `srpt-b`, a line is `sub TOPIC`, `unsub TOPIC` or
+    `pub TOPIC TEXT`.
+
     An event is an object a line: `{"event":"delivered","origin":"london","counter":1,"payload":"hello","context":[]}`.
     Others are `broadcast` (a line of this member), `stable` and `membership`. A payload that is not UTF-8 comes as
     `payload_base64`. At the end of its input the node goes on delivering; SIGINT or SIGTERM ends it.
@@ -93,7 +107,9 @@ def node(  # noqa: PLR0913, PLR0917 - the options of the command
 
     - `causalcast node london --listen 127.0.0.1:7402 --stack cptcast --join 127.0.0.1:7401`
     """
-    stack(stack_name)
+    chosen = stack(stack_name)
+    if topics and not chosen.topics:
+        raise CommandError(f"--topics: {stack_name!r} has no topics; `causalcast stacks` says which stacks have", 2)
     logging.basicConfig(level=logging.WARNING, format="causalcast: %(message)s")
     given = (tls_certificate, tls_key, tls_authority)
     if any(given) and not all(given):
@@ -113,7 +129,9 @@ def node(  # noqa: PLR0913, PLR0917 - the options of the command
         journal=journal,
         durability=cast("Durability", durability),
     )
-    asyncio.run(_run(member, listen))
+    # Where topics are all that there is, nobody is subscribed to the group itself.
+    by_topic = topics or (chosen.topics and chosen.topic_message is None)
+    asyncio.run(_run(member, listen, by_topic=by_topic))
 
 
 def parse_peers(text: str) -> dict[str, str]:
@@ -129,7 +147,7 @@ def parse_peers(text: str) -> dict[str, str]:
     return peers
 
 
-async def _run(member: Group, listen: str) -> None:
+async def _run(member: Group, listen: str, *, by_topic: bool) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -144,7 +162,12 @@ async def _run(member: Group, listen: str) -> None:
             raise CommandError(f"cannot open {member.name} on {listen}: {_reason(error)}", 2) from error
         tasks = [
             asyncio.create_task(task)
-            for task in (_tell(group, output), _speak(group, output, stop), stop.wait(), output.broken.wait())
+            for task in (
+                _tell(group, output),
+                _speak(group, output, stop, by_topic=by_topic),
+                stop.wait(),
+                output.broken.wait(),
+            )
         ]
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:
@@ -164,17 +187,24 @@ def _reason(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-async def _speak(group: Group, output: LineWriter, stop: asyncio.Event) -> None:
-    """Broadcast every line of standard input; at its end go on listening."""
-    async for line in LineReader(STDIN, group.payload_limit):
+async def _speak(group: Group, output: LineWriter, stop: asyncio.Event, *, by_topic: bool) -> None:
+    """Do what every line of standard input asks for; at its end go on listening."""
+    number = 0
+    async for line in LineReader(STDIN, group.payload_limit + (LONGEST_COMMAND if by_topic else 0)):
+        number += 1
         try:
-            if isinstance(line, LongLine):
-                raise PayloadTooLargeError(line.size, group.payload_limit)
-            tag = await group.broadcast(line)
+            match parse_line(line, group.payload_limit, topics=by_topic):
+                case Subscribe(topic):
+                    group.subscribe(topic)
+                case Unsubscribe(topic):
+                    group.unsubscribe(topic)
+                case Publish(payload, topic):
+                    tag = await group.broadcast(payload, topic)
+                    await output.write(_message_line("broadcast", tag, payload, topic))
         except PayloadTooLargeError as error:
             print(f"causalcast: not sent: {error}", file=sys.stderr)
-        else:
-            await output.write(_message_line("broadcast", tag, line))
+        except (LineError, TopicError, NotAMemberError, UnsupportedByStackError) as error:
+            print(f"causalcast: line {number}: {error}", file=sys.stderr)
     await stop.wait()
 
 

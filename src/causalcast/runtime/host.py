@@ -12,13 +12,14 @@ for and takes is written at once, what comes over links before anything is writt
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from causalcast.model import CausalcastError, ProtocolViolationError
+from causalcast.model import CausalcastError, ProtocolViolationError, UnsupportedByStackError
 from causalcast.runtime.base_host import BaseHost
 from causalcast.runtime.frames import AWAY, LEAVING, LinkError, data_frame
 from causalcast.runtime.journal import (
@@ -307,6 +308,9 @@ class Host(BaseHost):
     def departed(self, link: Link) -> None:
         if self._journal is not None:
             self._note(Departed(link.peer))
+        # Who is gone for good is as one that has crashed; where that means nothing, the stack says so.
+        with contextlib.suppress(UnsupportedByStackError):
+            self._process.suspect(link.peer)
 
     def may_write(self) -> bool:
         return self._journal is None or self._written(self._journal.secure())
