@@ -148,6 +148,7 @@ class DisturbedHost(SimulatedHost):
     def leave(self) -> None:
         """Ask the process to leave."""
         self.journal.write(world.Leave(self.name))
+        self.leaving = True
         self.process.leave()
 
     def suspect(self, peer: ProcessId) -> None:

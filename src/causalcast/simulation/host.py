@@ -35,6 +35,7 @@ class SimulatedHost:
         "_take_random",
         "_taking",
         "_timers",
+        "leaving",
         "name",
         "process",
         "queue",
@@ -45,6 +46,8 @@ class SimulatedHost:
         self.name = name
         self.queue: deque[Event] = deque()
         self.sequence = 0
+        self.leaving = False
+        """Whether it was told to leave: its application broadcasts no more."""
         self.process: Process
         self._simulator = simulator
         self._application = application

@@ -169,6 +169,8 @@ class _Sender(_Reader):
             host.call_after(wait_ns + self._workload.interval.draw(self._random), lambda: self._broadcast(host))
 
     def _broadcast(self, host: SimulatedHost) -> None:
+        if host.leaving:
+            return
         self._left -= 1
         host.broadcast(bytes(self._workload.payload_bytes))
         self._schedule(host)
@@ -197,4 +199,5 @@ class _Replier:
         host.call_after(delay_ns, lambda: self._broadcast(host))
 
     def _broadcast(self, host: SimulatedHost) -> None:
-        host.broadcast(bytes(self._workload.payload_bytes))
+        if not host.leaving:
+            host.broadcast(bytes(self._workload.payload_bytes))

@@ -293,9 +293,9 @@ class Arcs(Overlay):
             self._lost.pop(sender, None)
             self._take(sender, ())
         elif sender == self._mixed and sender not in self._neighbours:
-            oldest = next(iter(self._arcs()), None)
-            self._take(sender, ())
+            oldest = next((name for name in self._arcs() if name not in self._on_offer), None)
             if oldest is not None:
+                self._take(sender, ())
                 self._give(oldest)
 
     def _hear(self, name: ProcessId) -> None:

@@ -159,7 +159,7 @@ class Evictions:
             if membership.leave_behind(name):
                 evicted.append(name)
         if evicted:
-            membership.port.announce(MembershipChanged(evicted=tuple(sorted(evicted))))
+            membership.announce(MembershipChanged(evicted=tuple(sorted(evicted))))
         membership.recount()
         return True
 

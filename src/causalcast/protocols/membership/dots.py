@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import msgspec
 
 from causalcast.model import (
+    Delivered,
     InvalidNameError,
     MembershipChanged,
     NotAMemberError,
     ProtocolViolationError,
     RawDot,
     Roster,
+    Stable,
 )
 from causalcast.protocols.layers import Membership
 from causalcast.protocols.membership.dot_evictions import Evictions
@@ -39,9 +41,9 @@ from causalcast.protocols.ordering.tcb_dynamic_messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from causalcast.model import ProcessId
+    from causalcast.model import Event, Message, ProcessId, Tag
     from causalcast.protocols.ordering.tcb_dynamic import DynamicTCB
     from causalcast.protocols.port import BroadcastMessage, Port, WireMessage
 
@@ -77,16 +79,19 @@ class DotMembership(Membership):
         "_forgettable",
         "_gone",
         "_join",
+        "_kept",
         "_neighbours",
         "_requests",
         "awaited",
         "evictions",
+        "give_state",
         "name",
         "ordering",
         "others",
         "port",
         "roster",
         "state",
+        "take_state",
     )
 
     wire_types: ClassVar[tuple[type[WireMessage], ...]] = (JoinRequest, Transfer, Welcome, Farewell, Carried, Refusal)
@@ -102,6 +107,10 @@ class DotMembership(Membership):
         self.others = {name: Other(open=True) for name in roster.others(port.name)}
         self.state = MEMBER
         self.evictions = Evictions(self)
+        self.give_state: Callable[[], bytes] | None = None
+        """The application's: its state after all that it has taken, for one who joins through this process."""
+        self.take_state: Callable[[bytes], None] | None = None
+        """The application's: begin with what another one gave. Called before its first event."""
         self._contact: ProcessId | None = None
         self._join: RawDot | None = None
         """The dot with which this process joined."""
@@ -109,6 +118,8 @@ class DotMembership(Membership):
         """Whose welcome is missing until this process is a member."""
         self._early: list[tuple[ProcessId, WireMessage]] = []
         """What arrived before the state."""
+        self._kept: list[Event] = []
+        """What this process's application is told once it is a member."""
         self._requests: list[ProcessId] = []
         self._gone: set[ProcessId] = set()
         """Those of the others that have left or are evicted."""
@@ -187,6 +198,44 @@ class DotMembership(Membership):
         self._route()
         self.ordering.count(self.present())
 
+    # ------------------------------------------------------------------ what the application is told
+
+    def announce(self, event: MembershipChanged) -> None:
+        """Who came and who went; of a joiner, after its own join."""
+        if self.state == INSTALLED:
+            self._kept.append(event)
+        else:
+            self.port.announce(event)
+
+    def deliver(self, message: Message) -> None:
+        """A message for the application; of a joiner, after its own join."""
+        if self.state == INSTALLED:
+            self._kept.append(Delivered(message))
+        else:
+            self.port.deliver(message)
+
+    def stable(self, tag: Tag) -> None:
+        """A message is stable; of a joiner, after its own join."""
+        if self.state == INSTALLED:
+            self._kept.append(Stable(tag))
+        else:
+            self.port.stable(tag)
+
+    def _complete(self) -> None:
+        """This process is a member."""
+        self.state = MEMBER
+        self.port.announce(MembershipChanged(joined=(self.name,)))
+        kept, self._kept = self._kept, []
+        for event in kept:
+            match event:
+                case Delivered(message):
+                    self.port.deliver(message)
+                case Stable(tag):
+                    self.port.stable(tag)
+                case _:
+                    self.port.announce(event)
+        self.ordering.may_speak()
+
     # ------------------------------------------------------------------ what the host asks
 
     def join(self, contact: ProcessId) -> None:
@@ -234,6 +283,7 @@ class DotMembership(Membership):
     def _end(self, event: MembershipChanged) -> None:
         self.state = OUT
         self._early.clear()
+        self._kept.clear()
         self.ordering.is_silent()
         self.port.announce(event)
         self.port.retire()
@@ -325,7 +375,7 @@ class DotMembership(Membership):
                 self.others[origin].status = LEFT
                 self._gone.add(origin)
                 self.awaited.discard(origin)
-                self.port.announce(MembershipChanged(left=(origin,)))
+                self.announce(MembershipChanged(left=(origin,)))
                 self.recount()
             case EvictDot():
                 self.evictions.delivered(message)
@@ -349,7 +399,7 @@ class DotMembership(Membership):
         self.ordering.add(name, node.past)
         other = self.others[name] = Other(by=join.origin)
         self.evictions.joined(name, join.origin)
-        self.port.announce(MembershipChanged(joined=(name,)))
+        self.announce(MembershipChanged(joined=(name,)))
         self.recount()
         if join.origin == self.name or self.evictions.closed_to(name):
             return
@@ -380,9 +430,7 @@ class DotMembership(Membership):
             return
         self.evictions.advance()
         if self.state == INSTALLED and not self.awaited:
-            self.state = MEMBER
-            self.port.announce(MembershipChanged(joined=(self.name,)))
-            self.ordering.may_speak()
+            self._complete()
         if self.state == LEAVING:
             if all(map(self._let_go, self.present())):
                 self._end(MembershipChanged(left=(self.name,)))
@@ -446,7 +494,8 @@ class DotMembership(Membership):
             for name, other in sorted(self.others.items())
             if name != member
         )
-        self.port.send([member], self.ordering.transfer(node, members, *self.evictions.transfer()))
+        state = None if self.give_state is None else self.give_state()
+        self.port.send([member], self.ordering.transfer(node, members, *self.evictions.transfer(), state))
 
     def _install(self, contact: ProcessId, state: Transfer) -> None:
         """Take over what `contact` has."""
@@ -465,7 +514,10 @@ class DotMembership(Membership):
         self.state = INSTALLED
         self.awaited = {name for name in self.present() if name != contact and not self.evictions.closed_to(name)}
         self._route()
-        self.ordering.install(state, heard)
+        has_state = state.state is not None and self.take_state is not None
+        if state.state is not None and self.take_state is not None:
+            self.take_state(state.state)
+        self.ordering.install(state, heard, has_state=has_state)
         for dot in state.waiting:
             self.ordering.accept(dot)
         early, self._early = self._early, []

@@ -151,6 +151,10 @@ class CBCAST:
         """Messages of `origin` received and not delivered."""
         return len(self._here[self._roster.slot(origin)])
 
+    def tables(self) -> dict[str, int]:
+        """The sizes of what must be empty at rest."""
+        return {"waiting": sum(map(len, self._here))}
+
     @property
     def unstable(self) -> int:
         """No stability here."""

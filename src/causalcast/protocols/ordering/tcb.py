@@ -367,6 +367,10 @@ class TCB:
         """Messages of `origin` received and not delivered."""
         return self._pending[self._roster.slot(origin)]
 
+    def tables(self) -> dict[str, int]:
+        """The sizes of what must be empty at rest."""
+        return {"graph": len(self._graph), "phantoms": len(self._phantoms)}
+
     @property
     def unstable(self) -> int:
         """Own messages not stable here yet."""

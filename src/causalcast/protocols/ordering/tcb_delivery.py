@@ -37,6 +37,10 @@ class TCBDelivery(TCB):
         for node in nodes:
             del self._graph[self._roster.names[node.slot], node.counter]
 
+    def tables(self) -> dict[str, int]:
+        """The sizes of what must be empty at rest: the vectors kept for tags need not be."""
+        return {"waiting": sum(node.stage < DELIVERED for node in self._graph.values())}
+
     @property
     def unstable(self) -> int:
         """No stability here."""

@@ -70,7 +70,6 @@ class DynamicTCB(Ordering):
 
     def __init__(self, port: Port, membership: DotMembership, dissemination: Direct) -> None:
         roster = membership.roster
-        self._port = port
         self._membership = membership
         self._dissemination = dissemination
         self._me = membership.name
@@ -319,7 +318,7 @@ class DynamicTCB(Ordering):
                 self.taken[column] = node.counter
             elif isinstance(message, DottedMessage):
                 node.tag = self._tag(message, node.past)
-                self._port.deliver(Message(message.payload, node.tag))
+                self._membership.deliver(Message(message.payload, node.tag))
             else:
                 self._hidden.append(node)
             self._hear(message.origin, node.past)
@@ -341,7 +340,7 @@ class DynamicTCB(Ordering):
         for node in sorted((self._graph[dot] for dot in stable), key=_index_of):
             node.stage = STABLE
             if node.tag is not None:
-                self._port.stable(node.tag)
+                self._membership.stable(node.tag)
             elif node.taken:
                 self._leave_graph(node)
 
@@ -489,8 +488,9 @@ class DynamicTCB(Ordering):
         members: tuple[TransferredMember, ...],
         evictions: tuple[TransferredEviction, ...],
         carried: tuple[RawDot, ...],
+        state: bytes | None,
     ) -> Transfer:
-        """The state for a joiner; this process is level."""
+        """What a joiner takes over, the application's `state` with it; this process is level."""
         vectors = self._vectors
         nodes = sorted((node for node in self._graph.values() if node.stage >= DELIVERED), key=_index_of)
         return Transfer(
@@ -512,6 +512,7 @@ class DynamicTCB(Ordering):
                 node.message for node in self._graph.values() if node.stage == RECEIVED and node.message is not None
             ),
             phantoms=tuple(self._phantoms.values()),
+            state=state,
         )
 
     def heard(self, name: ProcessId) -> tuple[int, ...]:
@@ -519,8 +520,11 @@ class DynamicTCB(Ordering):
         past = self._vectors.heard.get(name)
         return () if past is None else self._vectors.lanes.unpack(past)
 
-    def install(self, state: Transfer, heard: dict[ProcessId, tuple[int, ...]]) -> None:
-        """Take up from `state`, with what the members that are counted were heard to have."""
+    def install(self, state: Transfer, heard: dict[ProcessId, tuple[int, ...]], *, has_state: bool) -> None:
+        """Take up from `state`, with what the members that are counted were heard to have.
+
+        `has_state`: the application has the contact's, and is told when messages in it become stable.
+        """
         self._vectors = Vectors(state.names, self._vectors.view.topic, self._meter)
         self._vectors.fit(max(state.taken, default=0))
         lanes, columns = self._vectors.lanes, self._vectors.view.columns
@@ -536,12 +540,15 @@ class DynamicTCB(Ordering):
             past = lanes.pack(each.counts)
             node = DotNode(column, message.counter, STABLE if each.stable else DELIVERED, 0, index, past)
             node.message = message
-            node.taken = not isinstance(message, DottedMessage)
-            self._enter_graph(node)
-            if isinstance(message, DottedMessage):
+            if isinstance(message, DottedMessage) and has_state:
                 node.tag = self._tag(message, past)
+                self._enter_graph(node)
                 if each.stable:
-                    self._port.stable(node.tag)
+                    self._membership.stable(node.tag)
+            elif not each.stable:
+                # An application that took over no state has nothing of this message that could become stable.
+                node.taken = True
+                self._enter_graph(node)
         self._deliveries = len(state.nodes)
         self.spoken = {each.name: each.spoken for each in state.members if each.spoken}
         self._phantoms = {phantom.origin: phantom for phantom in state.phantoms}

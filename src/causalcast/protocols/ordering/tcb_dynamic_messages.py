@@ -146,6 +146,8 @@ class Transfer(WireMessage, frozen=True, array_like=True, gc=False, tag=161):
     waiting: tuple[Dotted, ...]
     """Received and not delivered."""
     phantoms: tuple[Spoken, ...]
+    state: bytes | None
+    """The application's."""
 
 
 class DotNode(msgspec.Struct, eq=False, gc=False):
