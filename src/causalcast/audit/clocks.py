@@ -7,8 +7,7 @@ broadcast: it is a phantom and orders nothing.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -82,6 +81,8 @@ class TopicClock:
 
     predecessors: Predecessors | None = None
     """Kept where there are many origins."""
+    place: dict[str, int] = field(default_factory=dict)
+    """Of each origin in `origins`."""
 
     @property
     def messages(self) -> int:
@@ -139,9 +140,7 @@ class TopicClock:
         """Return the topic's index of each origin, -1 where it has none; only names that occur are looked up."""
         table = np.full(len(names) + 1, -1, dtype=np.int64)
         for code in np.flatnonzero(np.bincount(origin[origin >= 0], minlength=1)).tolist():
-            at = bisect_left(self.origins, names[code])
-            if at < len(self.origins) and self.origins[at] == names[code]:
-                table[code] = at
+            table[code] = self.place.get(names[code], -1)
         codes: Ints = table[origin]
         return codes
 
@@ -152,9 +151,9 @@ class TopicClock:
             return rows
         missed = np.flatnonzero((rows < 0) & (origin >= 0))
         for code in np.unique(origin[missed]).tolist():
-            if names[code] not in self.origins:
+            if names[code] not in self.place:
                 continue
-            block = self.block(self.origins.index(names[code]))
+            block = self.block(self.place[names[code]])
             mine = missed[origin[missed] == code]
             at = np.searchsorted(self.counters[block], last[mine], side="right") - 1
             hit = (at >= 0) & (self.counters[block][at] >= first[mine])
@@ -394,6 +393,7 @@ class _TopicBuilder:
             owed=np.ones(total, dtype=bool),
             stability=any(index.stables for index in self.index.values()),
             stability_owed=not self.stopped,
+            place={origin: a for a, origin in enumerate(origins)},
         )
         past = self._direct(clock)
         predecessors = close_by_predecessors(past, starts) if len(origins) >= MANY_ORIGINS else None

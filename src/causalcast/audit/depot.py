@@ -24,6 +24,7 @@ SUFFIX: Final = ".box"
 _INLINE: Final = b"\0"
 _FILE: Final = b"\1"
 _ALIGNMENT: Final = 64
+_SMALL: Final = 2**20
 _LENGTH: Final = struct.Struct("<Q")
 
 
@@ -89,7 +90,8 @@ class Box:
             length += start + end
         if self._file is None:
             self._file = self._path.open("xb", buffering=0)
-        for piece in pieces:
+        # One write where the value is small: ten thousand processes have as many values, of a dozen arrays each.
+        for piece in [b"".join(pieces)] if length < _SMALL else pieces:
             view = memoryview(piece).cast("B") if len(piece) else memoryview(b"")
             while view:
                 view = view[self._file.write(view) :]

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 ROWS_PER_PIECE: Final = 2_000_000
+SMALL: Final = 4 * 2**20
+"""Bytes up to which a Parquet file is one piece."""
 WORDS: Final = ("process", "event", "origin", "topic", "peer")
 NUMBERS: Final = ("seq", "counter", "time_ns", "payload_bytes", "overhead_bytes")
 _NEEDED: Final = frozenset({"process", "seq", "event"})
@@ -30,28 +32,25 @@ _NEEDED: Final = frozenset({"process", "seq", "event"})
 
 @dataclass(frozen=True, slots=True)
 class RowGroups:
-    """Row groups `first` to `last - 1` of a Parquet file."""
+    """Row groups `first` to `last - 1` of a Parquet file; all of them where `last` is -1."""
 
     path: str
     first: int
     last: int
 
 
-def row_groups(path: str) -> list[RowGroups] | None:
-    """Cut a Parquet file into pieces; `None` where its columns are not of the types that are read here.
+def row_groups(path: str, size: int) -> list[RowGroups]:
+    """Cut a Parquet file of `size` bytes into pieces; a small one is not looked into here.
 
     Raises:
-        InputUnusable: it lacks columns without which no row is an event.
+        InputUnusable: it is no Parquet file, or cut short.
     """
+    if size <= SMALL:
+        return [RowGroups(path, 0, -1)]
     try:
         meta = pq.read_metadata(path)
-    except (OSError, pa.ArrowException):
-        return None
-    schema = meta.schema.to_arrow_schema()
-    if missing := sorted(_NEEDED - set(schema.names)):
-        raise InputUnusable(f"{path}: no trace: it has no column {', '.join(missing)}")
-    if not _expected(schema):
-        return None
+    except (OSError, pa.ArrowException) as error:
+        raise _unreadable(path, error) from error
     found: list[RowGroups] = []
     first = rows = 0
     for group in range(meta.num_row_groups):
@@ -60,6 +59,11 @@ def row_groups(path: str) -> list[RowGroups] | None:
             found.append(RowGroups(path, first, group + 1))
             first, rows = group + 1, 0
     return found
+
+
+def _unreadable(path: str, error: Exception) -> InputUnusable:
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return InputUnusable(f"{path}: not readable as Parquet: {reason}")
 
 
 def _expected(schema: pa.Schema) -> bool:
@@ -74,22 +78,31 @@ def _expected(schema: pa.Schema) -> bool:
     return True
 
 
-def load(groups: RowGroups) -> pa.Table:
+def load(groups: RowGroups) -> pa.Table | None:
     """Return all rows of a piece of a Parquet file, in those columns that it has.
 
     Words stay as Parquet has them, a dictionary and indices, so that each distinct word is looked at once.
 
+    Returns:
+        The rows; `None` where the file's columns are not of the types that are read here.
+
     Raises:
-        InputUnusable: the file has a footer and cannot be read behind it.
+        InputUnusable: the file cannot be read, or lacks columns without which no row is an event.
     """
     try:
-        present = pq.read_schema(groups.path).names
-        wanted = [name for name in (*WORDS, *NUMBERS, "context") if name in present]
-        file = pq.ParquetFile(groups.path, read_dictionary=[name for name in WORDS if name in present])
-        return file.read_row_groups(list(range(groups.first, groups.last)), columns=wanted, use_threads=False)
+        meta = pq.read_metadata(groups.path)
+        schema = meta.schema.to_arrow_schema()
+        if missing := sorted(_NEEDED - set(schema.names)):
+            raise InputUnusable(f"{groups.path}: no trace: it has no column {', '.join(missing)}")
+        if not _expected(schema):
+            return None
+        wanted = [name for name in (*WORDS, *NUMBERS, "context") if name in schema.names]
+        words = [name for name in WORDS if name in schema.names]
+        last = groups.last if groups.last >= 0 else meta.num_row_groups
+        with pq.ParquetFile(groups.path, metadata=meta, read_dictionary=words) as file:
+            return file.read_row_groups(list(range(groups.first, last)), columns=wanted, use_threads=False)
     except (OSError, pa.ArrowException) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise InputUnusable(f"{groups.path}: not readable as Parquet: {reason}") from error
+        raise _unreadable(groups.path, error) from error
 
 
 def checked(table: pa.Table) -> tuple[pa.Table, NDArray[np.bool_]]:

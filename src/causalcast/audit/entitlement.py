@@ -84,10 +84,10 @@ def _not_gone(view: View, span: Interval) -> Ints:
 
 
 def _before_eviction(view: View, last: Ints, evictor: str, seq: int) -> None:
-    if evictor not in view.topic.origins:
-        return
     topic = view.topic
-    who = topic.origins.index(evictor)
+    who = topic.place.get(evictor, -1)
+    if who < 0:
+        return
     block = topic.block(who)
     after = np.flatnonzero(topic.logged[block] & (topic.seq[block] > seq))
     if after.size == 0:

@@ -144,24 +144,22 @@ class State:
         """Return the pieces of all files that workers can read themselves, and the files that they cannot.
 
         Raises:
-            InputUnusable: a Parquet file lacks columns without which no row is an event.
+            InputUnusable: a file cannot be read.
         """
         now = time.time_ns()
         found: list[Planned] = []
         others: list[str] = []
         files: dict[str, Source] = {}
         for path, kind in [*((path, JSON) for path in inputs.json), *((path, PARQUET) for path in inputs.parquet)]:
-            pieces = None
-            if "://" not in path:
-                look, known = _look(path), self.manifest.files.get(path)
-                if known is not None and known.look == look and known.read_ns - max(look[1:3]) > _SETTLED:
-                    pieces, now_read = known.pieces, known.read_ns
-                else:
-                    now_read = now
-                    pieces = _parquet(path) if kind == PARQUET else _json(path, look[0], known)
-            if pieces is None:
+            if "://" in path:
                 others.append(path)
                 continue
+            look, known = _look(path), self.manifest.files.get(path)
+            if known is not None and known.look == look and known.read_ns - max(look[1:3]) > _SETTLED:
+                pieces, now_read = known.pieces, known.read_ns
+            else:
+                now_read = now
+                pieces = _parquet(path, look[0]) if kind == PARQUET else _json(path, look[0], known)
             files[path] = Source(look, now_read, pieces)
             found += [Planned(path, kind, piece) for piece in pieces]
         self.manifest.files = files
@@ -249,9 +247,8 @@ def _look(path: str) -> tuple[int, int, int, int]:
     return stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino
 
 
-def _parquet(path: str) -> list[Piece] | None:
-    groups = direct.row_groups(path)
-    return None if groups is None else [Piece(group.first, group.last) for group in groups]
+def _parquet(path: str, size: int) -> list[Piece]:
+    return [Piece(groups.first, groups.last) for groups in direct.row_groups(path, size)]
 
 
 def _json(path: str, size: int, known: Source | None) -> list[Piece]:

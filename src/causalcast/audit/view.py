@@ -44,7 +44,7 @@ class View:
         self.arrivals = attendance.arrivals(topic.topic)
         self.spans = attendance.intervals(topic.topic)
         """When it was a member of the topic."""
-        self.own = topic.origins.index(body.process) if body.process in topic.origins else -1
+        self.own = topic.place.get(body.process, -1)
         self.position = np.zeros(topic.messages, dtype=np.int64)
         self.explicit = False
         """Whether it logs its own deliveries."""
