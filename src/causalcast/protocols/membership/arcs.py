@@ -294,8 +294,8 @@ class Arcs(Overlay):
             self._take(sender, ())
         elif sender == self._mixed and sender not in self._neighbours:
             oldest = next((name for name in self._arcs() if name not in self._on_offer), None)
+            self._take(sender, ())
             if oldest is not None:
-                self._take(sender, ())
                 self._give(oldest)
 
     def _hear(self, name: ProcessId) -> None:
