@@ -101,3 +101,26 @@ def test_a_long_run_is_held_in_a_small_window() -> None:
     assert window.rows_read == 100 * 16
     assert largest <= 8 * 16
     assert (window.total, window.doubts) == ({}, [])
+
+
+def test_what_no_later_row_explains_is_shown_at_once_and_needs_no_batch_audit() -> None:
+    rows: list[Row] = []
+    for process, events in (
+        ("a", ("deliver a:1", "broadcast a:1", "leave a:0")),
+        ("b", ("deliver a:1", "deliver a:1")),
+    ):
+        for seq, text in enumerate(events, start=1):
+            event, _, number = text.replace(" a:", " ").partition(" ")
+            rows.append({"process": process, "seq": seq, "event": event, "origin": "a", "counter": int(number)})
+    window = Window()
+
+    shown = [window.advance(split(table(part))) for part in (rows[3:], rows[:2], rows[2:3])]
+
+    assert [[(f.kind, f.process, f.message) for f in step] for step in shown] == [
+        [("duplicate", "b", "a:1")],
+        [("not-broadcast", "a", "a:1")],
+        [],
+    ]
+    assert window.open_questions == []
+    assert window.total == {"duplicate": 1, "not-broadcast": 1}
+    assert {case.kind for case in judge(rows)} == {"duplicate", "not-broadcast"}

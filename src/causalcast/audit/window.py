@@ -2,8 +2,8 @@
 
 Each step adds the new rows of every process and judges the window with the same kernels as the batch audit. Some
 findings are certain at once, since more rows only add to the past of a message: wrong order, absent causes,
-repeated and altered deliveries. The others could still be explained by rows to come; they count when their message
-is forgotten, or at the end.
+repeated and altered deliveries, own messages delivered before they were broadcast. The others could still be
+explained by rows to come; they count when their message is forgotten, or at the end.
 
 A message is *settled* when its broadcast is in its sender's log and every process that owes its delivery, or its
 stability report, has logged it, with nothing unexplained before. Let `forgotten[a]` be the least number of messages of
@@ -47,8 +47,8 @@ LAG: Final = 5
 """Steps for which a settled message is kept: time for logs that begin and for reports that lag behind."""
 MAX_SHOWN: Final = 100_000
 """Findings that a window remembers having shown; any more are counted only."""
-CERTAIN: Final = frozenset({"causal-order", "fifo-order", "missing-cause", "altered"})
-"""Kinds that no later row explains away."""
+CERTAIN: Final = frozenset({"causal-order", "fifo-order", "missing-cause", "altered", "duplicate", "not-broadcast"})
+"""Kinds that no later row explains away, once the message's own broadcast is known."""
 
 
 @dataclass(slots=True)
@@ -78,6 +78,8 @@ class Window:
     _reached: list[dict[tuple[str, str], tuple[int, int]]] = field(default_factory=list)
     """What was settled, and could be forgotten, in the last `lag` steps."""
     _judged: Counter[str] = field(default_factory=Counter)
+    _unsure: set[str] = field(default_factory=set)
+    """Kinds of what was found last that a later row may explain."""
 
     @property
     def rows(self) -> int:
@@ -95,7 +97,7 @@ class Window:
 
         A window can accuse wrongly where it has forgotten what excuses, so kinds that are not certain are confirmed.
         """
-        kinds = [kind for kind in self.total if kind not in CERTAIN]
+        kinds = sorted(self._unsure.union(kind for kind in self.counts if kind not in CERTAIN))
         confirm = [f"{', '.join(kinds)}: to be confirmed on the whole trace"] if kinds else []
         return [*self.doubts, *self.unexplained, *confirm]
 
@@ -192,6 +194,7 @@ class Window:
         final = Counter[str](case.kind for case in cases if self._is_settled(case, clock))
         self.counts += final
         self._judged = Counter[str](case.kind for case in cases) - final
+        self._unsure = {case.kind for case in cases if not _is_certain(case)}
         for process, rows in self.logs.items():
             self.logs[process] = self._known(rows)
         if self.rows > MAX_ROWS:
@@ -200,9 +203,8 @@ class Window:
         return fresh
 
     def _is_news(self, case: Case) -> bool:
-        certain = case.kind in CERTAIN or (case.kind == "duplicate" and case.row >= 0)
         key = (case.kind, case.process, case.message, case.topic)
-        if not certain or key in self.shown:
+        if not _is_certain(case) or key in self.shown:
             return False
         if len(self.shown) < MAX_SHOWN:
             self.shown.add(key)
@@ -260,6 +262,10 @@ class Window:
             last = np.arange(rows.seq.size) >= rows.seq.size // 2
             keep = last | (rows.event > LAST_MESSAGE_EVENT)
             self.logs[process] = select(rows, keep, np.ones(rows.context_origin.size, dtype=bool))
+
+
+def _is_certain(case: Case) -> bool:
+    return case.kind in CERTAIN and case.row >= 0
 
 
 class _Pending:
