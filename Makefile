@@ -3,16 +3,26 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint bench docs java browser clean
+.PHONY: help demo demo-gossip demo-pubsub chaos test lint bench docs java browser clean
 
 VENV := .venv
 BIN := $(VENV)/bin
 
 help: ## Show this help
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.has-audit $(VENV)/.has-java ## Five members over TCP, a control without order, and the audit of both on Spark
 	@$(BIN)/python -m demo
+
+demo-gossip: $(VENV)/.has-audit $(VENV)/.has-java ## Forty processes that know one contact, joins and kills, and the audit on Spark
+	@$(BIN)/python -m demo.gossip
+
+demo-pubsub: $(VENV)/.has-audit $(VENV)/.has-java ## Sixteen processes, topics whose subscribers come and go, and the audit on Spark
+	@$(BIN)/python -m demo.pubsub
+
+SECONDS := 600
+chaos: $(VENV)/.has-audit $(VENV)/.has-java ## Five members killed, stopped and cut off for SECONDS=600, and the audit on Spark
+	@$(BIN)/python -m chaos --seconds $(SECONDS)
 
 test: lint $(VENV)/.has-browser ## Lint, types, import contracts and all tests
 	$(BIN)/pytest -n 2 --dist loadscope

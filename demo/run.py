@@ -19,8 +19,9 @@ from causalcast.audit.errors import AuditError
 from causalcast.audit.pipeline import run_audit
 from causalcast.audit.report import finding_lines, summary_rows, write_report
 from causalcast.audit.session import spark_session
+from demo.processes import DemoError
 from demo.proxy import HIGH_SECONDS, LOW_SECONDS, SLOW, SLOW_FACTOR
-from demo.stage import PAUSE_SECONDS, PAUSED, DemoError, Outcome, Watcher, perform
+from demo.stage import PAUSE_SECONDS, PAUSED, Outcome, Watcher, perform
 from demo.workload import MEMBERS, SCRIPT, Plan, Score
 
 if TYPE_CHECKING:

@@ -6,24 +6,19 @@ import asyncio
 import contextlib
 import shutil
 import signal
-import socket
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from causalcast.protocols import stack
 from demo.member import Orders, Report
+from demo.processes import DemoError, end, free_ports, line_of, started
 from demo.proxy import Network
 from demo.workload import MEMBERS, Plan, Score
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-ROOT: Final = Path(__file__).resolve().parent.parent
 LEAD_SECONDS: Final = 2.0
 """From starting the members to the first message: interpreters start slowly."""
 PAUSED: Final = "monica"
@@ -32,12 +27,6 @@ PAUSE_SECONDS: Final = 2.0
 RESET: Final = ("rachel", "phoebe")
 RESET_AFTER: Final = 7.0
 TIME_LIMIT: Final = 40.0
-LEAVE_SECONDS: Final = 10.0
-LONGEST_LINE: Final = 1 << 20
-
-
-class DemoError(Exception):
-    """The run could not be made or did not end."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -65,12 +54,12 @@ async def perform(stack_name: str, folder: Path, plan: Plan, watcher: Watcher) -
     traces = folder / "traces"
     shutil.rmtree(folder, ignore_errors=True)
     traces.mkdir(parents=True)
-    listen = dict(zip(MEMBERS, _free_ports(len(MEMBERS)), strict=True))
+    listen = dict(zip(MEMBERS, free_ports(len(MEMBERS)), strict=True))
     stability = "P6" in stack(stack_name).promises
     async with contextlib.AsyncExitStack() as processes:
         network = Network(listen, plan.seed)
-        proxy = await processes.enter_async_context(_process(folder, "proxy", network))
-        dials = msgspec.json.decode(await _line(proxy, "proxy", folder), type=dict[str, dict[str, int]])
+        proxy = await processes.enter_async_context(started(folder, "proxy", network))
+        dials = msgspec.json.decode(await line_of(proxy, "proxy", folder), type=dict[str, dict[str, int]])
         start_at = time.time() + LEAD_SECONDS
         members = {}
         for name in MEMBERS:
@@ -84,7 +73,7 @@ async def perform(stack_name: str, folder: Path, plan: Plan, watcher: Watcher) -
                 start_at=start_at,
                 plan=plan,
             )
-            members[name] = await processes.enter_async_context(_process(folder, "member", orders, name))
+            members[name] = await processes.enter_async_context(started(folder, "member", orders, name))
         reading = {name: _follow(process, name, folder, watcher) for name, process in members.items()}
         try:
             async with asyncio.timeout(TIME_LIMIT), asyncio.TaskGroup() as tasks:
@@ -96,57 +85,13 @@ async def perform(stack_name: str, folder: Path, plan: Plan, watcher: Watcher) -
             raise DemoError(f"the members were not done after {TIME_LIMIT:.0f} s") from None
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
-        await asyncio.gather(*(_leave(process, name, folder) for name, process in members.items()))
+        await asyncio.gather(*(end(process, name, folder) for name, process in members.items()))
     return Outcome(stack_name, traces, {name: task.result() for name, task in scores.items()}, seconds)
-
-
-def _free_ports(number: int) -> list[int]:
-    with contextlib.ExitStack() as sockets:
-        found = [sockets.enter_context(socket.socket()) for _ in range(number)]
-        for each in found:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in found]
-
-
-@contextlib.asynccontextmanager
-async def _process(
-    folder: Path, module: str, orders: msgspec.Struct, name: str | None = None
-) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A process of the demonstration; nothing of it is left when the block ends."""
-    with (folder / f"{name or module}.log").open("wb") as log:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            f"demo.{module}",
-            msgspec.json.encode(orders).decode(),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=log,
-            cwd=ROOT,
-            limit=LONGEST_LINE,
-        )
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            # Not SIGTERM: a paused process would not see it.
-            process.kill()
-        await process.wait()
-
-
-async def _line(process: asyncio.subprocess.Process, name: str, folder: Path) -> bytes:
-    assert process.stdout is not None
-    line = await process.stdout.readline()
-    if not line:
-        await process.wait()
-        said = (folder / f"{name}.log").read_text().strip().splitlines()
-        raise DemoError(f"{name} ended with {process.returncode}: {said[-1] if said else 'no word'}")
-    return line
 
 
 async def _follow(process: asyncio.subprocess.Process, name: str, folder: Path, watcher: Watcher) -> Score:
     while True:
-        report = msgspec.json.decode(await _line(process, name, folder), type=Report)
+        report = msgspec.json.decode(await line_of(process, name, folder), type=Report)
         watcher.progress(name, report.score)
         if report.done:
             return report.score
@@ -171,14 +116,3 @@ async def _reset(proxy: asyncio.subprocess.Process, start_at: float, watcher: Wa
     if not int(await proxy.stdout.readline()):
         raise DemoError(f"no connection between {' and '.join(RESET)} was there to reset")
     watcher.news(f"the connection between {' and '.join(RESET)} is reset")
-
-
-async def _leave(process: asyncio.subprocess.Process, name: str, folder: Path) -> None:
-    assert process.stdin is not None
-    process.stdin.close()
-    try:
-        await asyncio.wait_for(process.wait(), LEAVE_SECONDS)
-    except TimeoutError:
-        raise DemoError(f"{name} did not leave within {LEAVE_SECONDS:.0f} s") from None
-    if process.returncode:
-        await _line(process, name, folder)
