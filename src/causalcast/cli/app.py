@@ -19,6 +19,7 @@ from causalcast.cli.lab import lab
 from causalcast.cli.node import node
 from causalcast.cli.simulate import simulate
 from causalcast.cli.stacks import stacks
+from causalcast.cli.status import members, status
 from causalcast.cli.watch import watch
 from causalcast.model import CausalcastError
 
@@ -40,6 +41,8 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 app.command()(node)
+app.command()(status)
+app.command()(members)
 app.command()(simulate)
 app.command()(explore)
 app.command()(audit)

@@ -16,6 +16,7 @@ import msgspec
 import typer
 
 import causalcast
+from causalcast.cli.control import answering
 from causalcast.cli.errors import CommandError
 from causalcast.cli.lines import LineError, Publish, Subscribe, Unsubscribe, parse_line
 from causalcast.cli.pipes import LineReader, LineWriter
@@ -34,9 +35,12 @@ from causalcast.model import (
 from causalcast.protocols import DEFAULT_STACK, stack
 from causalcast.protocols.topics import MAX_TOPIC_BYTES
 from causalcast.runtime import Tls
+from causalcast.runtime.address import Address
 from causalcast.runtime.journal import DURABILITIES
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from causalcast.model import Event, Tag
     from causalcast.runtime import Durability, Group
 
@@ -85,6 +89,13 @@ def node(  # noqa: PLR0913, PLR0917 - the options of the command
             "`none`: no journal."
         ),
     ] = "every-message",
+    control: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="A socket for `causalcast status` and `members`; only this user may ask."),
+    ] = None,
+    metrics: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Serve Prometheus metrics there, at /metrics.")
+    ] = "",
 ) -> None:
     """Take part in a group: lines on standard input are broadcast, events leave on standard output as JSON lines.
 
@@ -131,7 +142,8 @@ def node(  # noqa: PLR0913, PLR0917 - the options of the command
     )
     # Where topics are all that there is, nobody is subscribed to the group itself.
     by_topic = topics or (chosen.topics and chosen.topic_message is None)
-    asyncio.run(_run(member, listen, by_topic=by_topic))
+    extras = (control, Address.parse(metrics) if metrics else None)
+    asyncio.run(_run(member, listen, *extras, by_topic=by_topic))
 
 
 def parse_peers(text: str) -> dict[str, str]:
@@ -147,7 +159,7 @@ def parse_peers(text: str) -> dict[str, str]:
     return peers
 
 
-async def _run(member: Group, listen: str, *, by_topic: bool) -> None:
+async def _run(member: Group, listen: str, control: Path | None, metrics: Address | None, *, by_topic: bool) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -160,6 +172,10 @@ async def _run(member: Group, listen: str, *, by_topic: bool) -> None:
             raise
         except OSError as error:
             raise CommandError(f"cannot open {member.name} on {listen}: {_reason(error)}", 2) from error
+        if control is not None:
+            await exits.enter_async_context(answering(group, control))
+        if metrics is not None:
+            await exits.enter_async_context(_serving_metrics(group, metrics))
         tasks = [
             asyncio.create_task(task)
             for task in (
@@ -177,6 +193,28 @@ async def _run(member: Group, listen: str, *, by_topic: bool) -> None:
     await output.close(LAST_WORDS_SECONDS)
     if output.error is not None:
         raise CommandError(f"cannot write to standard output: {output.error.strerror}", 2)
+
+
+@contextlib.asynccontextmanager
+async def _serving_metrics(group: Group, address: Address) -> AsyncIterator[None]:
+    try:
+        from prometheus_client import CollectorRegistry, start_http_server  # noqa: PLC0415 - an optional dependency
+
+        from causalcast.runtime.metrics import GroupCollector  # noqa: PLC0415
+    except ImportError:
+        raise CommandError("--metrics needs the extra `metrics`: run `pip install 'causalcast[metrics]'`", 3) from None
+    registry = CollectorRegistry()
+    registry.register(GroupCollector(group))
+    try:
+        server, _ = start_http_server(address.port, address.host or "0.0.0.0", registry)
+    except OSError as error:
+        raise CommandError(f"cannot serve metrics on {address}: {_reason(error)}", 2) from error
+    try:
+        yield
+    finally:
+        # In a thread: a scrape that is under way asks the loop that runs here.
+        await asyncio.to_thread(server.shutdown)
+        server.server_close()
 
 
 def _reason(error: OSError) -> str:

@@ -11,6 +11,7 @@ from causalcast.runtime.endpoint import LinkState
 from causalcast.runtime.group import Group, open
 from causalcast.runtime.journal import Durability, JournalError
 from causalcast.runtime.session_host import JoinError
+from causalcast.runtime.status import Status
 from causalcast.runtime.tls import Tls, TlsError
 from causalcast.runtime.topic import Topic
 
@@ -21,6 +22,7 @@ __all__ = [
     "JoinError",
     "JournalError",
     "LinkState",
+    "Status",
     "Tls",
     "TlsError",
     "Topic",

@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from causalcast.model import Event, Message, ProcessId, Tag
-    from causalcast.protocols import Timer
+    from causalcast.protocols import Process, Timer
 
 
 class BaseHost:
     """The part of `Port` that is the same whatever the links are, and the queue."""
+
+    _process: Process
 
     def __init__(self, name: ProcessId) -> None:
         self.name = name
@@ -40,6 +42,11 @@ class BaseHost:
         self._timers: dict[Timer, asyncio.TimerHandle] = {}
 
     # ------------------------------------------------------------------ towards the application
+
+    @property
+    def process(self) -> Process:
+        """What it hosts."""
+        return self._process
 
     def sent(self, tag: Tag, topic: str, payload: bytes) -> Sent:
         """What the trace tells of the message broadcast last."""

@@ -7,16 +7,20 @@ import logging
 import os
 import secrets
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from causalcast.model import (
+    Delivered,
     GroupClosedError,
     InvalidNameError,
     PayloadTooLargeError,
     Roster,
+    Stable,
+    Tag,
     UnsupportedByStackError,
 )
 from causalcast.model.roster import MAX_NAME_BYTES, is_name
@@ -28,6 +32,7 @@ from causalcast.runtime.journal import DURABILITIES, Journal, Owner
 from causalcast.runtime.limits import EVENTS_PER_TURN, FRAME_LIMIT, LINGER_S, STALL_WARNING_S, TRACE_FLUSH_S
 from causalcast.runtime.link import Identity, roster_digest
 from causalcast.runtime.session_host import SessionHost
+from causalcast.runtime.status import Status
 from causalcast.runtime.topic import Topic
 from causalcast.runtime.tracing import Tracer, cut_to_whole_rows
 from causalcast.trace import JsonLinesWriter
@@ -37,7 +42,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from causalcast.model import Event, ProcessId, Tag
+    from causalcast.model import Event, ProcessId
     from causalcast.runtime.endpoint import LinkState
     from causalcast.runtime.journal import Durability
     from causalcast.runtime.recovery import Past
@@ -159,6 +164,8 @@ class Group:
         """Broadcasts that wait for their turn or for room, in order of arrival."""
         self._in_turn = 0
         """Events taken and messages sent since the event loop last got a turn from here."""
+        self._counts: Counter[type] = Counter()
+        """Events taken, and messages broadcast, by type."""
         self._closing = False
         self._closed = asyncio.Event()
 
@@ -175,6 +182,28 @@ class Group:
     def links(self) -> tuple[LinkState, ...]:
         """The state of the link to every other member, in order of name."""
         return self._running.mesh.states()
+
+    def status(self) -> Status:
+        """How this member is doing now."""
+        host = self._running
+        links = self.links()
+        others = [link.peer for link in links] if self._stack.session_links else self.members.others(self.name)
+        return Status(
+            name=self.name,
+            group=self._me.group,
+            stack=self._stack.name,
+            address=self.address,
+            members=tuple(sorted((self.name, *others))),
+            broadcasts=self._counts[Tag],
+            deliveries=self._counts[Delivered],
+            stable=self._counts[Stable],
+            untaken=self.untaken,
+            pending=sum(map(host.process.pending, others)),
+            unstable=host.process.unstable,
+            obstacle="" if host.has_room else host.obstacle,
+            tables=host.process.tables(),
+            links=links,
+        )
 
     def topic(self, name: str) -> Topic:
         """The topic called `name`; nothing happens before it is used."""
@@ -207,6 +236,7 @@ class Group:
             raise GroupClosedError(f"{self.name} has closed its group; nothing was sent")
         self._in_turn += 1
         tag = host.broadcast(payload, topic)
+        self._counts[Tag] += 1
         if self._tracer is not None:
             self._tracer.broadcast(*host.sent(tag, topic, payload))
         return tag
@@ -232,6 +262,7 @@ class Group:
             raise StopAsyncIteration
         self._in_turn += 1
         event = host.take()
+        self._counts[type(event)] += 1
         if self._tracer is not None:
             self._tracer.take(event)
         return event

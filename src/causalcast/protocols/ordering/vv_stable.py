@@ -127,6 +127,10 @@ class StableVV(VV):
         for _, tag in sorted((self._unstable.pop(dot) for dot in dots), key=_number):
             self._port.stable(tag)
 
+    def tables(self) -> dict[str, int]:
+        """The sizes of what must be empty at rest."""
+        return {**super().tables(), "unstable": len(self._unstable), "phantoms": len(self._phantoms)}
+
     @property
     def unstable(self) -> int:
         """Own messages not stable here yet."""

@@ -1,0 +1,113 @@
+"""The control socket of a running node, both sides: a line is asked, a line of JSON is answered."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import stat
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from causalcast.cli.errors import CommandError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from causalcast.runtime import Group
+
+ANSWER_SECONDS: Final = 5.0
+"""How long a question may take, and how long the node waits for one."""
+QUESTION_BYTES: Final = 256
+EXIT_NO_NODE: Final = 2
+
+
+class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What comes back: one of the two."""
+
+    status: dict[str, Any] | None = None
+    error: str | None = None
+
+
+@contextlib.asynccontextmanager
+async def answering(group: Group, path: Path) -> AsyncIterator[None]:
+    """Answer whoever asks at the Unix socket `path`, which only this user can reach. Raises `CommandError`."""
+    await asyncio.to_thread(_make_way, path)
+    before = os.umask(0o177)
+    try:
+        server = await asyncio.start_unix_server(_handler(group), path, limit=QUESTION_BYTES)
+    except OSError as error:
+        raise CommandError(f"cannot listen at {path}: {error.strerror or error}", 2) from error
+    finally:
+        os.umask(before)
+    try:
+        yield
+    finally:
+        server.close()
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def _make_way(path: Path) -> None:
+    """Remove what a node that was killed has left; leave alone what is in use or is something else."""
+    try:
+        kind = path.lstat().st_mode
+    except OSError:
+        return
+    if not stat.S_ISSOCK(kind):
+        raise CommandError(f"{path} is there already and is no control socket; choose another path", 2)
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(ANSWER_SECONDS)
+        try:
+            probe.connect(str(path))
+        except OSError:
+            path.unlink(missing_ok=True)
+            return
+    raise CommandError(f"another node answers at {path}", 2)
+
+
+def _handler(group: Group) -> Any:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                question = await reader.readline()
+            writer.write(msgspec.json.encode(_answer(group, question.strip())) + b"\n")
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await writer.drain()
+        except (OSError, TimeoutError, ValueError):
+            return  # who asks nothing, too much, or does not read the answer gets none
+        finally:
+            writer.transport.abort() if writer.transport.get_write_buffer_size() else writer.close()
+
+    return handle
+
+
+def _answer(group: Group, question: bytes) -> Answer:
+    if question != b"status":
+        return Answer(error=f"{question[:80].decode(errors='replace')!r} is no question; ask for status")
+    return Answer(status=msgspec.to_builtins(group.status()))
+
+
+def ask(path: Path) -> dict[str, Any]:
+    """The status of the node whose control socket is `path`. Raises `CommandError`."""
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(ANSWER_SECONDS)
+            connection.connect(str(path))
+            connection.sendall(b"status\n")
+            answer = b""
+            while chunk := connection.recv(1 << 16):
+                answer += chunk
+        found = msgspec.json.decode(answer, type=Answer)
+    except TimeoutError as error:
+        raise CommandError(f"the node at {path} does not answer; is it stopped?", EXIT_NO_NODE) from error
+    except OSError as error:
+        raise CommandError(f"no node answers at {path}: {error.strerror or error}", EXIT_NO_NODE) from error
+    except msgspec.DecodeError as error:
+        raise CommandError(f"what answers at {path} is no node of causalcast", EXIT_NO_NODE) from error
+    if found.status is None:
+        raise CommandError(f"the node at {path}: {found.error}", EXIT_NO_NODE)
+    return found.status
