@@ -66,12 +66,12 @@ class Evictions:
         if name in self._open:
             return
         self._open[name] = Eviction(set(), set())
-        membership.awaited.discard(name)
+        membership.joins.awaited.discard(name)
         if membership.leaving:
             self.met = True
             self.carry(membership.neighbours)
         else:
-            dots = membership.ordering.held(self._open.keys() | membership.evicted(), self._carried)
+            dots = membership.ordering.graph.held(self._open.keys() | membership.evicted(), self._carried)
             self._note(dots)
             node = membership.ordering.emit(
                 lambda counter, context: EvictDot(membership.name, counter, context, name, dots)
@@ -86,7 +86,7 @@ class Evictions:
     def carry(self, names: Sequence[ProcessId]) -> None:
         """Send `names` what this process, which makes no dots any more, has of the evicted in the past of its leave."""
         membership = self._membership
-        dots = membership.ordering.before_last(membership.ordering.held(self._open.keys(), ()))
+        dots = membership.ordering.before_last(membership.ordering.graph.held(self._open.keys(), ()))
         if dots:
             membership.port.send(names, Carried(dots))
 
@@ -148,18 +148,18 @@ class Evictions:
         membership, ordering = self._membership, self._membership.ordering
         if not names or names[0] not in self._open:
             return False
-        hopeless = ordering.hopeless(names)
+        hopeless = ordering.graph.hopeless(names)
         lost = set(map(id, hopeless))
-        if any(id(node) not in lost for node in ordering.waiting(names)):
+        if any(id(node) not in lost for node in ordering.graph.waiting(names)):
             return False
-        ordering.drop(hopeless)
+        ordering.graph.drop(hopeless)
         evicted = []
         for name in names:
             del self._open[name]
             if membership.leave_behind(name):
                 evicted.append(name)
         if evicted:
-            membership.announce(MembershipChanged(evicted=tuple(sorted(evicted))))
+            membership.news.announce(MembershipChanged(evicted=tuple(sorted(evicted))))
         membership.recount()
         return True
 

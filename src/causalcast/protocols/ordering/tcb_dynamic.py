@@ -19,12 +19,12 @@ Departures from `tcb`:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar
 
 from causalcast.model import Delivered, Message, ProtocolViolationError, RawDot, Stable, Tag
 from causalcast.protocols.ordering.base import Ordering
-from causalcast.protocols.ordering.idle import Idle
 from causalcast.protocols.ordering.meter import Meter
+from causalcast.protocols.ordering.tcb_dynamic_graph import DotGraph, index_of
 from causalcast.protocols.ordering.tcb_dynamic_messages import (
     DotNode,
     Dotted,
@@ -35,14 +35,13 @@ from causalcast.protocols.ordering.tcb_dynamic_messages import (
     LeaveDot,
     Spoken,
     Transfer,
-    TransferredNode,
     column_of,
     columns_of,
-    member_of,
 )
+from causalcast.protocols.ordering.tcb_dynamic_phantoms import Phantoms
 from causalcast.protocols.ordering.tcb_dynamic_tag import DottedTag
 from causalcast.protocols.ordering.tcb_dynamic_vectors import Vectors
-from causalcast.protocols.ordering.tcb_graph import DELIVERED, RECEIVED, SLOT, STABLE
+from causalcast.protocols.ordering.tcb_graph import DELIVERED, RECEIVED, STABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -52,8 +51,6 @@ if TYPE_CHECKING:
     from causalcast.protocols.membership.dots import DotMembership
     from causalcast.protocols.ordering.tcb_dynamic_messages import TransferredEviction, TransferredMember
     from causalcast.protocols.port import BroadcastMessage, Port, Timer
-
-PHANTOM_TIMER: Final = "tcb-dynamic.phantom"
 
 
 class DynamicTCB(Ordering):
@@ -82,22 +79,14 @@ class DynamicTCB(Ordering):
         self.taken: dict[str, int] = {column: 0 for name in roster for column in columns_of(name)}
         self._hidden: list[DotNode] = []
         """Delivered dots that are no messages, with something untaken in their past; in order of delivery."""
-        self._idle = Idle(port, PHANTOM_TIMER, len(roster))
-        self._phantoms_sent = 0
+        self.phantoms = Phantoms(port, len(roster))
+        self._idle = self.phantoms.idle
         # The middleware's side.
-        self._graph: dict[RawDot, DotNode] = {}
-        """Dots that are not stable here, or whose stability the application was not told of."""
-        self._of: dict[ProcessId, int] = {}
-        """How many of these are of each member."""
+        self.graph = DotGraph()
         self.delivered = dict(self.taken)
         self._deliveries = 0
         self._meter = Meter()
         self._vectors = Vectors(roster, roster.topic, self._meter)
-        self._pending: dict[ProcessId, int] = {}
-        self._phantoms: dict[ProcessId, Spoken] = {}
-        """By member, the latest one that waits for its context."""
-        self.spoken: dict[ProcessId, int] = {}
-        """By member, the number of the latest phantom that came."""
         membership.ordering = self
         self.count(roster.others(self._me))
 
@@ -132,28 +121,18 @@ class DynamicTCB(Ordering):
     def _add_own(self, message: Dotted, column: str) -> DotNode:
         counter = message.counter
         if counter >= self._vectors.lanes.limit:
-            self._vectors.widen(self._graph.values())
+            self._vectors.widen(self.graph.nodes.values())
         self._context = {column: counter}
         self.taken[column] = self.delivered[column] = counter
         self._idle.spoke()
         past = self._vectors.pack(self.taken)
         node = DotNode(column, counter, DELIVERED, 0, self._deliveries, past, message=message)
-        self._enter_graph(node)
+        self.graph.enter(node)
         self._deliveries += 1
         return node
 
-    def _enter_graph(self, node: DotNode) -> DotNode:
-        self._graph[node.column, node.counter] = node
-        member = member_of(node.column)
-        self._of[member] = self._of.get(member, 0) + 1
-        return node
-
     def _leave_graph(self, node: DotNode) -> None:
-        del self._graph[node.column, node.counter]
-        member = member_of(node.column)
-        self._of[member] -= 1
-        if not self._of[member]:
-            del self._of[member]
+        self.graph.leave(node)
         if isinstance(node.message, ForgetDot) and node.stage == STABLE:
             self._membership.may_forget(node.message.members)
 
@@ -172,18 +151,18 @@ class DynamicTCB(Ordering):
         """The application receives `event`: the context moves now, or the stable dot leaves the graph."""
         if isinstance(event, Delivered) and not self._membership.leaving:
             tag = event.message.tag
-            message = self._graph[tag.origin, tag.counter].message
+            message = self.graph.nodes[tag.origin, tag.counter].message
             assert message is not None
             _move(self._seen, tag.origin, tag.counter, tag.context)
             self._move_context(tag.origin, tag.counter, message.context)
             self.settle()
         elif isinstance(event, Stable):
-            self._leave_graph(self._graph[event.tag.origin, event.tag.counter])
+            self._leave_graph(self.graph.nodes[event.tag.origin, event.tag.counter])
             self._membership.advance()
 
     def take_all(self) -> None:
         """Take what is delivered, though the application has not: it makes one more dot and no broadcast."""
-        for node in sorted(self._graph.values(), key=_index_of):
+        for node in self.graph.in_order():
             if node.tag is not None and node.counter > self.taken[node.column] and node.message is not None:
                 self._move_context(node.column, node.counter, node.message.context)
             self._take_hidden()
@@ -212,9 +191,7 @@ class DynamicTCB(Ordering):
     def timer(self, timer: Timer) -> None:
         """Speak of what was taken, if no broadcast has done so meanwhile."""
         if self._idle.must_speak(timer) and self._membership.speaks:
-            self._phantoms_sent += 1
-            dots = sum(self.taken[column] for column in self._mine)
-            self._dissemination.broadcast(Spoken(self._me, dots, self._phantoms_sent, tuple(self._context.items())))
+            self._dissemination.broadcast(self.phantoms.next(self.taken, self._context))
 
     def may_speak(self) -> None:
         """From now on this process speaks of what it takes; it has taken something."""
@@ -231,7 +208,7 @@ class DynamicTCB(Ordering):
         if self._membership.keeps(message) or not self._membership.accepts(message.origin):
             return
         if isinstance(message, Spoken):
-            self._receive_phantom(message)
+            self.phantoms.receive(message)
         else:
             self.accept(message)  # type: ignore[arg-type] # the host has looked for its type
         self.settle()
@@ -242,37 +219,20 @@ class DynamicTCB(Ordering):
         self._check(message, column)
         if counter <= self.delivered.get(column, 0) or self._membership.is_evicted(message.origin):
             return
-        node = self._graph.get((column, counter))
+        node = self.graph.receive(message)
         if node is None:
-            node = self._enter_graph(DotNode(column, counter, RECEIVED))
-        elif node.stage == SLOT:
-            node.stage = RECEIVED
-        else:
             return
-        node.message = message
-        self._pending[message.origin] = self._pending.get(message.origin, 0) + 1
         before = dict.fromkeys(message.context)
         if counter > 1:
             before[column, counter - 1] = None
         self._meter.count += len(before)
         for dot in before:
             if self.delivered.get(dot[0], 0) < dot[1]:
-                self._wait(node, dot)
+                self.graph.wait(node, dot)
         if isinstance(message, EvictDot):
             self._membership.evictions.hear(message)
         if not node.waits and node.stage == RECEIVED:
             self._deliver(node)
-
-    def _wait(self, node: DotNode, dot: RawDot) -> None:
-        """`node` waits for a dot that is not delivered here, and may not have come at all."""
-        before = self._graph.get(dot)
-        if before is None:
-            before = self._enter_graph(DotNode(dot[0], dot[1], SLOT))
-        node.waits += 1
-        if before.succ is None:
-            before.succ = [node]
-        else:
-            before.succ.append(node)
 
     def _check(self, message: Dotted, column: str) -> None:
         """Raises `ProtocolViolationError` on what no correct member sends."""
@@ -297,11 +257,11 @@ class DynamicTCB(Ordering):
         for node in ready:
             message, column = node.message, node.column
             assert message is not None
-            self._received_no_more(message.origin)
+            self.graph.received_no_more(message.origin)
             if node.counter >= self._vectors.lanes.limit:
-                self._vectors.widen(self._graph.values())
+                self._vectors.widen(self.graph.nodes.values())
             own = (column, node.counter)
-            befores = [before for before in map(self._graph.get, message.context) if before is not None]
+            befores = self.graph.of(message.context)
             node.past = self._vectors.past(message.origin, (*message.context, own), befores)
             node.stage = DELIVERED
             node.index = self._deliveries
@@ -318,59 +278,36 @@ class DynamicTCB(Ordering):
                 self.taken[column] = node.counter
             elif isinstance(message, DottedMessage):
                 node.tag = self._tag(message, node.past)
-                self._membership.deliver(Message(message.payload, node.tag))
+                self._membership.news.deliver(Message(message.payload, node.tag))
             else:
                 self._hidden.append(node)
             self._hear(message.origin, node.past)
             if not isinstance(message, DottedMessage):
                 self._membership.delivered(message, node)
 
-    def _received_no_more(self, origin: ProcessId) -> None:
-        left = self._pending[origin] - 1
-        if left:
-            self._pending[origin] = left
-        else:
-            del self._pending[origin]
-
     def _hear(self, member: ProcessId, past: int) -> None:
         self._report(self._vectors.hear(member, past, self.delivered))
 
     def _report(self, stable: Iterable[RawDot]) -> None:
         """These dots are stable now; all that precedes them is stable already or among them."""
-        for node in sorted((self._graph[dot] for dot in stable), key=_index_of):
+        for node in sorted(self.graph.of(stable), key=index_of):
             node.stage = STABLE
             if node.tag is not None:
-                self._membership.stable(node.tag)
+                self._membership.news.stable(node.tag)
             elif node.taken:
                 self._leave_graph(node)
 
     def settle(self) -> None:
         """Do what has become possible; called when all that a step brought has been dealt with."""
-        if self._phantoms:
-            self._apply_phantoms()
+        if self._membership.is_out:
+            return
+        if self.phantoms.waiting:
+            for origin, context in self.phantoms.due(self.delivered, self._vectors.heard):
+                self._meter.count += len(context)
+                self._hear(origin, self._vectors.past(origin, context, self.graph.of(context)))
         if self._hidden:
             self._take_hidden()
         self._membership.advance()
-
-    # ------------------------------------------------------------------ phantoms
-
-    def _receive_phantom(self, phantom: Spoken) -> None:
-        if phantom.number > self.spoken.get(phantom.origin, 0):
-            self.spoken[phantom.origin] = phantom.number
-            self._phantoms[phantom.origin] = phantom
-
-    def _apply_phantoms(self) -> None:
-        """Use every phantom whose time has come, and drop those that a later dot has overtaken."""
-        delivered = self.delivered
-        for origin, phantom in list(self._phantoms.items()):
-            spoken = sum(delivered[column] for column in columns_of(origin))
-            self._meter.count += len(phantom.context)
-            if spoken <= phantom.dots and origin in self._vectors.heard:
-                if any(delivered.get(column, 0) < counter for column, counter in phantom.context):
-                    continue
-                befores = [before for before in map(self._graph.get, phantom.context) if before is not None]
-                self._hear(origin, self._vectors.past(origin, phantom.context, befores))
-            del self._phantoms[origin]
 
     # ------------------------------------------------------------------ what the membership asks and decides
 
@@ -404,12 +341,11 @@ class DynamicTCB(Ordering):
         for name in names:
             for column in columns_of(name):
                 del self.taken[column], self.delivered[column]
-            self.spoken.pop(name, None)
-            self._phantoms.pop(name, None)
+            self.phantoms.forget(name)
         self._rename([name for name in self._vectors.view if name not in names])
 
     def _rename(self, names: Collection[ProcessId]) -> None:
-        self._vectors.rename(names, self._graph.values())
+        self._vectors.rename(names, self.graph.nodes.values())
         self._idle.members(len(names))
 
     def is_in(self, past: int, dot: RawDot) -> bool:
@@ -420,15 +356,10 @@ class DynamicTCB(Ordering):
         """This process's dots that `name` was not heard to have, in order."""
         past = self._vectors.heard.get(name, 0)
         known = {column: self._vectors.count(past, column) for column in self._mine}
-        nodes = [node for node in self._graph.values() if node.column in known and node.counter > known[node.column]]
-        return tuple(node.message for node in sorted(nodes, key=_index_of) if node.message is not None)
-
-    def held(self, names: Collection[ProcessId], without: Collection[RawDot]) -> tuple[Dotted, ...]:
-        """All that is here of `names`, apart from some dots."""
         return tuple(
             node.message
-            for dot, node in sorted(self._graph.items())
-            if node.message is not None and dot not in without and member_of(node.column) in names
+            for node in self.graph.in_order()
+            if node.message is not None and node.column in known and node.counter > known[node.column]
         )
 
     def follows_last(self, node: DotNode) -> bool:
@@ -438,47 +369,10 @@ class DynamicTCB(Ordering):
 
     def before_last(self, dots: Iterable[Dotted]) -> tuple[Dotted, ...]:
         """Those of `dots` that precede this process's latest dot that is no message, while that is not stable."""
-        last = self._graph.get((self._mine[1], self.taken[self._mine[1]]))
+        last = self.graph.nodes.get((self._mine[1], self.taken[self._mine[1]]))
         if last is None:
             return ()
         return tuple(dot for dot in dots if self.is_in(last.past, (column_of(dot), dot.counter)))
-
-    def message_of(self, dot: RawDot) -> Dotted | None:
-        """What came with `dot`, while it is not stable."""
-        node = self._graph.get(dot)
-        return None if node is None else node.message
-
-    def has_of(self, name: ProcessId) -> bool:
-        """Whether a dot of `name` is in the graph: not stable, or its stability not taken."""
-        return name in self._of
-
-    def hopeless(self, names: Collection[ProcessId]) -> list[DotNode]:
-        """What waits, through others or not, for dots of `names` that have not come, and the places of these."""
-        found = [node for node in self._graph.values() if node.stage == SLOT and member_of(node.column) in names]
-        seen = set(map(id, found))
-        for node in found:
-            for after in node.succ or ():
-                if id(after) not in seen:
-                    seen.add(id(after))
-                    found.append(after)
-        return found
-
-    def waiting(self, names: Collection[ProcessId]) -> list[DotNode]:
-        """What has come of `names` and is not delivered."""
-        return [node for node in self._graph.values() if node.stage == RECEIVED and member_of(node.column) in names]
-
-    def drop(self, nodes: Collection[DotNode]) -> None:
-        """These will never be delivered."""
-        gone = set(map(id, nodes))
-        for node in nodes:
-            self._leave_graph(node)
-            if node.message is not None:
-                self._received_no_more(node.message.origin)
-        for node in list(self._graph.values()):
-            if node.succ is not None:
-                node.succ = [after for after in node.succ if id(after) not in gone]
-                if not node.succ and node.stage == SLOT:
-                    self._leave_graph(node)
 
     # ------------------------------------------------------------------ state for a joiner
 
@@ -492,26 +386,19 @@ class DynamicTCB(Ordering):
     ) -> Transfer:
         """What a joiner takes over, the application's `state` with it; this process is level."""
         vectors = self._vectors
-        nodes = sorted((node for node in self._graph.values() if node.stage >= DELIVERED), key=_index_of)
         return Transfer(
             join=(join.column, join.counter),
             names=vectors.view.names,
             members=members,
             taken=tuple(self.taken[column] for column in vectors.view.columns),
             stable=vectors.stable,
-            nodes=tuple(
-                TransferredNode(node.message, vectors.lanes.unpack(node.past), node.stage == STABLE)
-                for node in nodes
-                if node.message is not None
-            ),
+            nodes=self.graph.transferred(vectors.lanes),
             context=tuple(self._context.items()),
             seen=tuple(self._seen.items()),
             evictions=evictions,
             carried=carried,
-            waiting=tuple(
-                node.message for node in self._graph.values() if node.stage == RECEIVED and node.message is not None
-            ),
-            phantoms=tuple(self._phantoms.values()),
+            waiting=self.graph.received(),
+            phantoms=tuple(self.phantoms.waiting.values()),
             state=state,
         )
 
@@ -531,7 +418,6 @@ class DynamicTCB(Ordering):
         self.taken = dict(zip(columns, state.taken, strict=True))
         self.delivered = dict(self.taken)
         self._context, self._seen = dict(state.context), dict(state.seen)
-        self._idle.members(len(state.names))
         self._vectors.stable = state.stable
         self._vectors.heard = {name: lanes.pack(counts) for name, counts in heard.items()}
         self._vectors.recount()
@@ -542,36 +428,34 @@ class DynamicTCB(Ordering):
             node.message = message
             if isinstance(message, DottedMessage) and has_state:
                 node.tag = self._tag(message, past)
-                self._enter_graph(node)
+                self.graph.enter(node)
                 if each.stable:
-                    self._membership.stable(node.tag)
+                    self._membership.news.stable(node.tag)
             elif not each.stable:
                 # An application that took over no state has nothing of this message that could become stable.
                 node.taken = True
-                self._enter_graph(node)
+                self.graph.enter(node)
         self._deliveries = len(state.nodes)
-        self.spoken = {each.name: each.spoken for each in state.members if each.spoken}
-        self._phantoms = {phantom.origin: phantom for phantom in state.phantoms}
+        self.phantoms.install(state)
 
     # ------------------------------------------------------------------ what the host and the laboratory ask
 
     def pending(self, origin: ProcessId) -> int:
         """Messages of `origin` received and not delivered."""
-        return self._pending.get(origin, 0)
+        return self.graph.pending.get(origin, 0)
 
     @property
     def unstable(self) -> int:
         """Own messages not stable here yet."""
         return self.taken[self._me] - self._vectors.stable[self._vectors.view.columns[self._me]]
 
-    @property
-    def graph_size(self) -> int:
-        """Nodes in the graph, of all kinds."""
-        return len(self._graph)
-
     def tables(self) -> dict[str, int]:
         """See `Process.tables`."""
-        return {"graph": len(self._graph), "untaken dots": len(self._hidden), "phantoms": len(self._phantoms)}
+        return {
+            "graph": len(self.graph.nodes),
+            "untaken dots": len(self._hidden),
+            "phantoms": len(self.phantoms.waiting),
+        }
 
     def entries(self, message: BroadcastMessage) -> int:
         """The dots of its context."""
@@ -589,7 +473,3 @@ def _move(context: dict[str, int], column: str, counter: int, before: Iterable[R
         if context.get(name) == count:
             del context[name]
     context[column] = counter
-
-
-def _index_of(node: DotNode) -> int:
-    return node.index

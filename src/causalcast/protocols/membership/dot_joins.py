@@ -1,0 +1,203 @@
+"""Joins: what a joiner does, what its contact does for it, and how two members come to know that they know each other.
+
+See `docs/membership.md`; document 004, section 6.2.2.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from causalcast.model import InvalidNameError, ProtocolViolationError, Roster
+from causalcast.protocols.membership.dot_records import INSTALLED, PRESENT, Other
+from causalcast.protocols.ordering.tcb_dynamic_messages import (
+    Carried,
+    JoinDot,
+    JoinRequest,
+    Refusal,
+    TransferredMember,
+    Welcome,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from causalcast.model import ProcessId, RawDot
+    from causalcast.protocols.membership.dots import DotMembership
+    from causalcast.protocols.ordering.tcb_dynamic_messages import DotNode, Transfer
+    from causalcast.protocols.port import WireMessage
+
+
+class Joins:
+    """Both sides of joins at one process."""
+
+    __slots__ = ("_dot", "_early", "_membership", "_requests", "awaited", "contact", "give_state", "take_state")
+
+    def __init__(self, membership: DotMembership) -> None:
+        self._membership = membership
+        self.give_state: Callable[[], bytes] | None = None
+        """The application's: its state after all that it has taken, for one who joins through this process."""
+        self.take_state: Callable[[bytes], None] | None = None
+        """The application's: begin with what another one gave. Called before its first event."""
+        self.contact: ProcessId = ""
+        """Through whom this process joins; empty: it was there from the start."""
+        self._dot: RawDot | None = None
+        """The dot with which it has joined."""
+        self._early: list[tuple[ProcessId, WireMessage]] = []
+        """What arrived before the state."""
+        self.awaited: set[ProcessId] = set()
+        """Whose welcome is missing until this process is a member."""
+        self._requests: list[ProcessId] = []
+
+    @property
+    def waiting(self) -> int:
+        """How much of what came waits here."""
+        return len(self._early) + len(self._requests)
+
+    # ------------------------------------------------------------------ the joiner
+
+    def ask(self, contact: ProcessId) -> None:
+        """Ask to be let in."""
+        self.contact = contact
+        self._membership.port.send([contact], JoinRequest(self._membership.name))
+
+    def keep(self, sender: ProcessId, message: WireMessage) -> None:
+        """It came before the state."""
+        self._early.append((sender, message))
+
+    def drop(self) -> None:
+        """Give up."""
+        self._early.clear()
+
+    def install(self, contact: ProcessId, state: Transfer) -> None:
+        """Take over what `contact` has."""
+        membership = self._membership
+        self.contact = contact
+        self._dot = state.join
+        membership.others = {
+            each.name: Other(each.status, each.by, left_taken=each.left_taken, forgetting=each.forgetting)
+            for each in state.members
+        }
+        membership.others[contact] = Other(open=True)
+        heard = {each.name: each.heard for each in state.members if each.heard}
+        heard[contact] = state.taken
+        membership.gone = {each.name for each in state.members if each.status != PRESENT}
+        membership.forgettable = {each.name for each in state.members if each.forgettable}
+        membership.evictions.install(state)
+        membership.state = INSTALLED
+        membership.news.hold()
+        self.awaited = {
+            name for name in membership.present() if name != contact and not membership.evictions.closed_to(name)
+        }
+        membership.route()
+        has_state = state.state is not None and self.take_state is not None
+        if state.state is not None and self.take_state is not None:
+            self.take_state(state.state)
+        membership.ordering.install(state, heard, has_state=has_state)
+        for dot in state.waiting:
+            membership.ordering.accept(dot)
+        early, self._early = self._early, []
+        for sender, message in early:
+            if type(message) in membership.wire_types:
+                membership.receive(sender, message)
+            else:
+                membership.ordering.receive(message)  # type: ignore[arg-type] # it came from there
+        membership.ordering.settle()
+
+    def plead(self) -> None:
+        """The contact seems to have crashed, and may have told nobody of the join: then it is time to know."""
+        membership = self._membership
+        join = None if self._dot is None else membership.ordering.graph.nodes.get(self._dot)
+        if join is not None and join.message is not None:
+            membership.port.send(sorted(self.awaited), Carried((join.message,)))
+
+    # ------------------------------------------------------------------ its contact
+
+    def request(self, member: ProcessId) -> None:
+        """`member` asks to be let in. Raises `ProtocolViolationError`."""
+        membership = self._membership
+        try:
+            Roster([member])
+        except InvalidNameError as error:
+            raise ProtocolViolationError(str(error)) from None
+        if member == membership.name:
+            raise ProtocolViolationError(f"{member!r} asks to join through itself")
+        known = membership.others.get(member)
+        if known is not None or membership.evictions.closed_to(member):
+            if known is None or known.by != membership.name:
+                membership.port.send([member], Refusal())
+        elif membership.leaving:
+            heirs = [name for name in membership.present() if membership.others[name].open]
+            if heirs:
+                membership.port.send([min(heirs)], JoinRequest(member))
+            else:
+                membership.port.send([member], Refusal())
+        elif member not in self._requests:
+            self._requests.append(member)
+
+    def pass_on(self) -> None:
+        """This process leaves: others serve who waits here."""
+        requests, self._requests = self._requests, []
+        for member in requests:
+            self.request(member)
+
+    def admit(self) -> None:
+        """Let those in who wait, if the application has taken all that it could: its state is theirs."""
+        while self._requests and self._membership.ordering.is_level:
+            self._admit(self._requests.pop(0))
+
+    def _admit(self, member: ProcessId) -> None:
+        membership, ordering = self._membership, self._membership.ordering
+        node = ordering.emit(lambda counter, context: JoinDot(membership.name, counter, context, member))
+        membership.others[member].open = True
+        membership.route()
+        members = tuple(
+            TransferredMember(
+                name,
+                other.status,
+                other.by,
+                other.left_taken,
+                other.forgetting,
+                name in membership.forgettable,
+                ordering.heard(name),
+                ordering.phantoms.spoken.get(name, 0),
+            )
+            for name, other in sorted(membership.others.items())
+            if name != member
+        )
+        state = None if self.give_state is None else self.give_state()
+        transfer = ordering.transfer(node, members, *membership.evictions.transfer(), state)
+        membership.port.send([member], transfer)
+
+    # ------------------------------------------------------------------ everybody
+
+    def welcome(self, name: ProcessId, join: DotNode) -> None:
+        """`name`, whom another let in with the dot `join`, is a member; send it what it lacks if it knows this one."""
+        membership, ordering = self._membership, self._membership.ordering
+        if self._dot is None or ordering.is_in(join.past, self._dot):
+            membership.others[name].open = True
+            membership.route()
+            membership.port.send([name], Welcome(ordering.own_since(name)))
+            if membership.leaving:
+                membership.evictions.carry([name])
+        else:
+            # If its own welcome came before its join, it comes again when it has this one.
+            membership.port.send([name], Welcome())
+
+    def welcomed(self, sender: ProcessId, welcome: Welcome) -> None:
+        """`sender` counts this process among the members: send it what it lacks, and from now on all."""
+        membership, ordering = self._membership, self._membership.ordering
+        if not membership.accepts(sender):
+            return
+        other = membership.others[sender]
+        if not other.open and not other.left_taken:
+            other.open = True
+            membership.route()
+            membership.port.send([sender], Welcome(ordering.own_since(sender)))
+            if membership.speaks:
+                # It has missed the phantoms so far.
+                ordering.may_speak()
+        for dot in welcome.dots:
+            if dot.origin != sender:
+                raise ProtocolViolationError(f"{sender!r} welcomes with a dot of {dot.origin!r}")
+            ordering.accept(dot)
+        self.awaited.discard(sender)
