@@ -6,7 +6,7 @@ daemon ignores the end of its workers, and the kernel charges nobody for a child
 worker used is sampled too. The NumPy side reads the same Parquet files with pyarrow and runs the audit's kernels
 without Spark, all in one process.
 
-    python -m benchmarks.bench_audit [--quick]
+    python -m benchmarks.bench_audit [--quick] [--ten] [--hundred]
 """
 
 from __future__ import annotations
@@ -25,15 +25,17 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from benchmarks.audit_traces import write_hub, write_lines, write_topics, write_trace
 from benchmarks.published_checks import algorithm_14, algorithm_16
 from benchmarks.report import Case, write
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from causalcast.audit.logs import LogBody, LogIndex
 
 TARGET: Final = 3.0
@@ -41,42 +43,6 @@ PUBLISHED: Final = ((10, 1_000), (10, 10_000), (50, 10_000), (10, 30_000), (100,
 _SUBREAPER: Final = 36
 _PERIOD: Final = 0.1
 """Seconds between two samples of the processes."""
-
-
-def write_trace(folder: Path, processes: int, events: int, seed: int = 1) -> int:
-    """Write a causally ordered execution, one Parquet file per process; return the number of rows.
-
-    Processes are points in a square and a message takes as long as the distance: by the triangle inequality no
-    message overtakes one that it depends on.
-    """
-    rng = np.random.default_rng(seed)
-    messages = events // processes
-    place = rng.random((processes, 2)) * 30.0 * processes
-    distance = np.sqrt(((place[:, None] - place[None, :]) ** 2).sum(axis=2))
-    sender = rng.integers(0, processes, messages)
-    sent = np.arange(messages, dtype=np.float64)
-    counter = np.zeros(messages, dtype=np.int64)
-    for process in range(processes):
-        mine = sender == process
-        counter[mine] = np.arange(1, int(mine.sum()) + 1)
-    names = [f"p{process:03d}" for process in range(processes)]
-    for process in range(processes):
-        arrival = sent + distance[process, sender]
-        order = np.argsort(arrival, kind="stable")
-        own = sender[order] == process
-        table = pa.table(
-            {
-                "process": pa.array([names[process]] * messages, pa.string()),
-                "seq": np.arange(1, messages + 1),
-                "event": pa.array(np.where(own, "broadcast", "deliver"), pa.string()),
-                "origin": pa.DictionaryArray.from_arrays(sender[order], names).cast(pa.string()),
-                "counter": counter[order],
-                "time_ns": (arrival[order] * 1e6).astype(np.int64),
-                "payload_bytes": pa.array(np.where(own, 64, 0), mask=~own),
-            }
-        )
-        pq.write_table(table, folder / f"{names[process]}.parquet", compression="zstd")
-    return messages * processes
 
 
 def numpy_audit(folder: Path) -> dict[str, Any]:
@@ -115,8 +81,8 @@ def numpy_audit(folder: Path) -> dict[str, Any]:
     return {"verdict": "fail" if collection.counts else "pass", "events": sum(log.rows for log in logs.values())}
 
 
-def spark_audit(folder: Path) -> dict[str, Any]:
-    """Run the audit as the command does."""
+def spark_audit(folder: Path, out: Path | None) -> dict[str, Any]:
+    """Run the audit as the command does, but for its report."""
     from causalcast.audit.pipeline import run_audit  # noqa: PLC0415
 
     began = time.perf_counter()
@@ -124,13 +90,14 @@ def spark_audit(folder: Path) -> dict[str, Any]:
     def say(stage: str) -> None:
         print(f"{time.perf_counter() - began:6.1f} s  {stage}", file=sys.stderr)
 
-    result = run_audit([folder], progress=say)
+    result = run_audit([folder], out=out, progress=say)
     return {"verdict": result.verdict, "events": result.events}
 
 
-def measure(side: str, folder: Path) -> dict[str, Any]:
+def measure(side: str, folder: Path, out: Path | None = None) -> dict[str, Any]:
     """Run one side in a process of its own and charge it for all its descendants."""
     command = [sys.executable, "-m", "benchmarks.bench_audit", "--side", side, str(folder)]
+    command += ["--out", str(out)] if out is not None else []
     began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
     samples = _Samples(process.pid)
@@ -216,23 +183,28 @@ def _ignores_children(pid: int) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one million events only")
+    parser.add_argument("--ten", action="store_true", help="ten million events too")
+    parser.add_argument("--hundred", action="store_true", help="a hundred million events too")
     parser.add_argument("--side", choices=["numpy", "spark"], help=argparse.SUPPRESS)
+    parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("folder", nargs="?", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.side:
-        run = numpy_audit if arguments.side == "numpy" else spark_audit
-        print(json.dumps(run(arguments.folder)))
+        answer = (
+            numpy_audit(arguments.folder) if arguments.side == "numpy" else spark_audit(arguments.folder, arguments.out)
+        )
+        print(json.dumps(answer))
         return
     _adopt_orphans()
     write("audit_published", [_published(processes, events) for processes, events in PUBLISHED])
-    cases = [
-        _case(processes, events)
-        for events in ((1_000_000,) if arguments.quick else (1_000_000, 10_000_000))
-        for processes in (10, 50)
-    ]
-    if not arguments.quick:
+    sizes = (1_000_000, *((10_000_000,) if arguments.ten else ()))
+    cases = [_case(processes, events) for events in sizes for processes in (10, 50)]
+    if arguments.hundred:
         cases.append(_large())
     write("audit", cases)
+    if not arguments.quick:
+        write("audit_shapes", [_shape(*shape) for shape in SHAPES])
+        write("audit_again", [_again(10_000_000 if arguments.ten else 1_000_000)])
     print(f"target: ratio_to_numpy at most {TARGET} at 10 million events")
 
 
@@ -268,13 +240,58 @@ def _large() -> Case:
         raise SystemExit(f"a correct run does not pass: {spark}")
     return Case(
         "100 M events, 64 processes",
-        {
-            "spark_cpu_seconds": spark["cpu_seconds"],
-            "spark_cpu_seconds_per_million": spark["cpu_seconds"] / rows * 1e6,
-            "spark_wall_seconds": spark["wall_seconds"],
-            "spark_peak_mib": spark["peak_mib"],
-        },
+        _figures(spark, rows),
     )
+
+
+def _shape(name: str, make: Callable[[Path], int]) -> Case:
+    """A run of an unusual shape, on Spark only."""
+    with tempfile.TemporaryDirectory(prefix="causalcast-bench-") as folder:
+        rows = make(Path(folder))
+        spark = measure("spark", Path(folder))
+    if spark["verdict"] != "pass" or spark["events"] != rows:
+        raise SystemExit(f"a correct run does not pass: {name}: {spark}")
+    return Case(name, {"events": rows} | _figures(spark, rows))
+
+
+def _again(events: int) -> Case:
+    """A run, and a second one with the same output folder after the trace has grown by one per cent."""
+    with tempfile.TemporaryDirectory(prefix="causalcast-bench-") as name:
+        trace, out = Path(name) / "trace", Path(name) / "out"
+        trace.mkdir()
+        rows = write_lines(trace, 50, events)
+        whole = {path: path.read_bytes() for path in trace.iterdir()}
+        for path, data in whole.items():
+            path.write_bytes(data[: data.rindex(b"\n", 0, len(data) * 99 // 100) + 1])
+        first = measure("spark", trace, out)
+        for path, data in whole.items():
+            with path.open("ab") as file:
+                file.write(data[path.stat().st_size :])
+        second = measure("spark", trace, out)
+        full = measure("spark", trace)
+    if not (second["verdict"] == full["verdict"] == "pass" and second["events"] == full["events"] == rows):
+        raise SystemExit(f"the later run and the full one disagree: {second}, {full}")
+    figures = {"first_cpu_seconds": first["cpu_seconds"], "second_cpu_seconds": second["cpu_seconds"]}
+    figures |= {"full_cpu_seconds": full["cpu_seconds"], "second_to_full": second["cpu_seconds"] / full["cpu_seconds"]}
+    return Case(f"{rows:,} events as JSON lines, grown by 1 %", figures)
+
+
+def _figures(spark: dict[str, Any], rows: int) -> dict[str, float]:
+    return {
+        "spark_cpu_seconds": spark["cpu_seconds"],
+        "spark_cpu_seconds_per_million": spark["cpu_seconds"] / rows * 1e6,
+        "spark_wall_seconds": spark["wall_seconds"],
+        "spark_peak_mib": spark["peak_mib"],
+    }
+
+
+SHAPES: Final[tuple[tuple[str, Callable[[Path], int]], ...]] = (
+    ("10 processes", lambda folder: write_trace(folder, 10, 1_000_000)),
+    ("10,000 processes", lambda folder: write_trace(folder, 10_000, 1_000_000)),
+    ("10,000 topics of 4 processes each", lambda folder: write_topics(folder, 10_000, 1_000_000)),
+    ("one process has half of all events", lambda folder: write_hub(folder, 10, 1_000_000)),
+    ("JSON lines, 10 processes", lambda folder: write_lines(folder, 10, 1_000_000)),
+)
 
 
 def _published(processes: int, events: int) -> Case:

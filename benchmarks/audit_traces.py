@@ -1,0 +1,130 @@
+"""Traces for the audit's benchmark: causally ordered runs of several shapes, all of which pass."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def write_trace(folder: Path, processes: int, events: int, seed: int = 1) -> int:
+    """Write a causally ordered execution, one Parquet file per process; return the number of rows.
+
+    Processes are points in a square and a message takes as long as the distance: by the triangle inequality no
+    message overtakes one that it depends on.
+    """
+    rng = np.random.default_rng(seed)
+    messages = events // processes
+    place = rng.random((processes, 2)) * 30.0 * processes
+    distance = np.sqrt(((place[:, None] - place[None, :]) ** 2).sum(axis=2))
+    sender = rng.integers(0, processes, messages)
+    sent = np.arange(messages, dtype=np.float64)
+    counter = np.zeros(messages, dtype=np.int64)
+    for process in range(processes):
+        mine = sender == process
+        counter[mine] = np.arange(1, int(mine.sum()) + 1)
+    names = [f"p{process:03d}" for process in range(processes)]
+    for process in range(processes):
+        arrival = sent + distance[process, sender]
+        order = np.argsort(arrival, kind="stable")
+        own = sender[order] == process
+        table = pa.table(
+            {
+                "process": pa.array([names[process]] * messages, pa.string()),
+                "seq": np.arange(1, messages + 1),
+                "event": pa.array(np.where(own, "broadcast", "deliver"), pa.string()),
+                "origin": pa.DictionaryArray.from_arrays(sender[order], names).cast(pa.string()),
+                "counter": counter[order],
+                "time_ns": (arrival[order] * 1e6).astype(np.int64),
+                "payload_bytes": pa.array(np.where(own, 64, 0), mask=~own),
+            }
+        )
+        pq.write_table(table, folder / f"{names[process]}.parquet", compression="zstd")
+    return messages * processes
+
+
+def write_lines(folder: Path, processes: int, events: int) -> int:
+    """Write the same run as JSON lines, one file per process; return the number of rows."""
+    rows = write_trace(folder, processes, events)
+    for path in sorted(folder.glob("*.parquet")):
+        encode = json.JSONEncoder(separators=(",", ":")).encode
+        with path.with_suffix(".jsonl").open("w") as file:
+            for row in pq.read_table(path).to_pylist():
+                file.write(encode({name: value for name, value in row.items() if value is not None}) + "\n")
+        path.unlink()
+    return rows
+
+
+def write_topics(folder: Path, topics: int, events: int, members: int = 4) -> int:
+    """Write topics of a few processes each, two for each process, all in one file; return the number of rows.
+
+    In each topic the members broadcast in turn, and all deliver all messages in that order.
+    """
+    messages = events // (topics * members)
+    process_of = (np.arange(topics)[:, None] + np.arange(members)[None, :] * (topics // 8 + 1)) % (topics // 2)
+    seq = np.zeros(topics // 2, dtype=np.int64)
+    sent = np.zeros(topics // 2, dtype=np.int64)
+    columns: dict[str, list[object]] = {name: [] for name in ("process", "seq", "event", "origin", "counter", "topic")}
+
+    def log(process: int, event: str, origin: int | None, counter: int | None, topic: int) -> None:
+        seq[process] += 1
+        name = None if origin is None else f"p{origin:05d}"
+        values = (f"p{process:05d}", int(seq[process]), event, name, counter, f"t{topic:05d}")
+        for column, value in zip(columns.values(), values, strict=True):
+            column.append(value)
+
+    for topic in range(topics):
+        for process in process_of[topic].tolist():
+            log(process, "subscribe", None, None, topic)
+    for turn in range(messages):
+        for topic in range(topics):
+            group = process_of[topic].tolist()
+            origin = group[turn % members]
+            sent[origin] += 1
+            log(origin, "broadcast", origin, int(sent[origin]), topic)
+            for process in group:
+                if process != origin:
+                    log(process, "deliver", origin, int(sent[origin]), topic)
+    pq.write_table(pa.table(columns), folder / "all.parquet", compression="zstd", row_group_size=200_000)
+    return len(columns["seq"])
+
+
+def write_hub(folder: Path, processes: int, events: int) -> int:
+    """Write a run in which one process hears of each message of a topic that it shares with its sender alone.
+
+    It has half of all rows.
+    """
+    each = events // (2 * processes)
+    names = [f"p{process:03d}" for process in range(processes)]
+    sender = np.tile(np.arange(processes), each)
+    counter = np.repeat(np.arange(1, each + 1), processes)
+    hub = pa.table(
+        {
+            "process": pa.array(["hub"] * (processes * (each + 1)), pa.string()),
+            "seq": np.arange(1, processes * (each + 1) + 1),
+            "event": pa.array(["subscribe"] * processes + ["deliver"] * (processes * each), pa.string()),
+            "origin": pa.array([None] * processes + [names[i] for i in sender.tolist()], pa.string()),
+            "counter": pa.array([None] * processes + counter.tolist(), pa.int64()),
+            "topic": pa.array(names + [names[i] for i in sender.tolist()], pa.string()),
+        }
+    )
+    pq.write_table(hub, folder / "hub.parquet", compression="zstd")
+    for name in names:
+        table = pa.table(
+            {
+                "process": pa.array([name] * (each + 1), pa.string()),
+                "seq": np.arange(1, each + 2),
+                "event": pa.array(["subscribe"] + ["broadcast"] * each, pa.string()),
+                "origin": pa.array([None] + [name] * each, pa.string()),
+                "counter": pa.array([None, *range(1, each + 1)], pa.int64()),
+                "topic": pa.array([name] * (each + 1), pa.string()),
+            }
+        )
+        pq.write_table(table, folder / f"{name}.parquet", compression="zstd")
+    return 2 * processes * (each + 1)
