@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 START_LIMIT: Final = 120.0
-FINISH_LIMIT: Final = 60.0
+FINISH_LIMIT: Final = 90.0
 QUIET_SECONDS: Final = 1.0
 """Nobody delivers anything for so long before the run counts as over."""
 
@@ -53,6 +53,8 @@ class Step(msgspec.Struct, frozen=True):
     member: str
     word: str
     topic: str
+    instead_of: str = ""
+    """Of a subscription: who goes once it is complete."""
 
 
 def steps(plan: Plan) -> list[Step]:
@@ -76,7 +78,7 @@ def steps(plan: Plan) -> list[Step]:
         goes = inside[topic].pop(0)
         comes = source.choice([name for name in plan.names if name not in inside[topic] and name != goes])
         inside[topic].append(comes)
-        drawn += [Step(at, goes, "unsub", topic), Step(at, comes, "sub", topic)]
+        drawn.append(Step(at, comes, "sub", topic, instead_of=goes))
     return drawn
 
 
@@ -99,11 +101,15 @@ class Writer:
         self.report = Report(0, 0, 0)
         self.told = 0
 
-    def tell(self, step: Step) -> None:
+    def tell(self, word: str, topic: str) -> None:
         """Write a line to it."""
         assert self.process.stdin is not None
-        self.process.stdin.write(f"{step.word} {step.topic}\n".encode())
+        self.process.stdin.write(f"{word} {topic}\n".encode())
         self.told += 1
+
+    def has_done_all(self) -> bool:
+        """Whether it has done all that it was told."""
+        return self.report.done == self.told
 
     async def follow(self, folder: Path) -> None:
         """Keep its latest report; raises `DemoError` if it ends."""
@@ -152,15 +158,23 @@ async def _act(plan: Plan, writers: dict[str, Writer], news: Callable[[str], Non
         "the members are not connected",
     )
     news(f"{plan.members} processes are connected")
+    plan_steps = steps(plan)
+    for step in plan_steps:
+        if not step.at:
+            writers[step.member].tell(step.word, step.topic)
+    await _until(lambda: all(map(Writer.has_done_all, writers.values())), START_LIMIT, "not everyone has subscribed")
+    news("the first subscriptions are complete")
     started_at = time.monotonic()
     changes = 0
-    for step in steps(plan):
+    for step in plan_steps:
         await asyncio.sleep(started_at + step.at - time.monotonic())
-        writers[step.member].tell(step)
-        if step.word == "unsub":
+        if step.word == "pub":
+            writers[step.member].tell(step.word, step.topic)
+        elif step.instead_of:
+            await _change(writers[step.member], writers[step.instead_of], step.topic)
             changes += 1
             if changes % 10 == 0:
-                news(f"{changes} subscribers have gone, and others come in their place")
+                news(f"{changes} subscribers have gone, and others have come in their place")
     ended_at = time.monotonic()
     before: list[Report] = []
     same_since = ended_at
@@ -170,11 +184,18 @@ async def _act(plan: Plan, writers: dict[str, Writer], news: Callable[[str], Non
         now = [writer.report for writer in writers.values()]
         if now != before:
             before, same_since = now, time.monotonic()
-        done = all(writer.report.done == writer.told for writer in writers.values())
-        return done and time.monotonic() - same_since >= QUIET_SECONDS
+        return all(map(Writer.has_done_all, writers.values())) and time.monotonic() - same_since >= QUIET_SECONDS
 
     await _until(quiet, FINISH_LIMIT, "the members have not done all they were told")
     return started_at, same_since - ended_at
+
+
+async def _change(comes: Writer, goes: Writer, topic: str) -> None:
+    """One subscriber for another, who goes when that one is there."""
+    comes.tell("sub", topic)
+    told = comes.told
+    await _until(lambda: comes.report.done >= told, FINISH_LIMIT, f"{comes.name} has not subscribed to {topic}")
+    goes.tell("unsub", topic)
 
 
 async def _until(condition: Callable[[], bool], limit: float, otherwise: str) -> None:

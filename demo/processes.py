@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-LEAVE_SECONDS: Final = 10.0
+LEAVE_SECONDS: Final = 20.0
 LONGEST_LINE: Final = 1 << 20
 
 

@@ -7,6 +7,7 @@ lines, how much of that it has done and what it has heard.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -50,6 +51,8 @@ class Publisher:
         self._group = group
         self._done = 0
         self._delivered = 0
+        self._news = asyncio.Event()
+        """Set when the parent waits for what has just happened."""
 
     async def run(self) -> None:
         """Take part until the input ends."""
@@ -72,12 +75,15 @@ class Publisher:
                 self._delivered += 1
             elif isinstance(event, Subscribed | Unsubscribed):
                 self._done += 1
+                self._news.set()
 
     async def _report(self) -> None:
         while True:
             connected = sum(link.connected for link in self._group.links())
             print(msgspec.json.encode(Report(connected, self._done, self._delivered)).decode(), flush=True)
-            await asyncio.sleep(REPORT_SECONDS)
+            self._news.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), REPORT_SECONDS)
 
 
 async def _main() -> None:

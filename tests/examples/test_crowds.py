@@ -63,7 +63,7 @@ def test_topics_whose_subscribers_come_and_go_pass_the_audit(tmp_path: Path) -> 
     result = audited(outcome.traces)
     assert (result.verdict, result.counts) == ("pass", {})
     assert (result.messages, result.deliveries) == (80, outcome.delivered)
-    assert outcome.delivered >= 40
+    assert outcome.delivered >= 80
 
 
 def test_the_steps_of_a_newsroom_keep_the_number_of_subscribers_and_the_law() -> None:
@@ -77,12 +77,11 @@ def test_the_steps_of_a_newsroom_keep_the_number_of_subscribers_and_the_law() ->
         if step.word == "sub":
             assert step.member not in members
             members.add(step.member)
+            if step.instead_of:
+                members.remove(step.instead_of)
         else:
             assert step.member in members
-            if step.word == "unsub":
-                members.remove(step.member)
-            else:
-                published[step.topic] += 1
+            published[step.topic] += 1
     assert {len(members) for members in inside.values()} == {plan.subscribers}
     assert sum(published.values()) == plan.publications
     assert published["t0"] > 2 * published["t5"]

@@ -291,6 +291,22 @@ def test_who_keeps_no_link_is_sent_to_once_and_told_where_others_listen() -> Non
     run(main())
 
 
+def test_who_hears_of_another_of_its_name_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with nodes("ab") as (a, b):
+            b.sessions.connect("a")
+            await until(lambda: a.connected == ["b"])
+            for _ in range(2):
+                session = next(iter(a.sessions._connections))
+                session.tell([Entry("b", "twin", 1, 999)])
+                a.send("b", b"x")
+            await until(lambda: len(b.got) == 2)
+
+    run(main())
+    told = [record.getMessage() for record in caplog.records if "another member of this name" in record.getMessage()]
+    assert told == ["b: a tells of another member of this name: close one of the two"]
+
+
 def test_nobody_there_is_link_down_once_and_nobody_is_told_of_what_was_sent_once() -> None:
     async def main() -> None:
         async with nodes("a") as (a,):

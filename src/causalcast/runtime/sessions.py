@@ -92,6 +92,7 @@ class Sessions(Endpoint[Session]):
         """Sessions with so much to write that `broadcast` waits."""
         self._host = host
         self._me = me
+        self._has_twin = False
         self._begun = 0
         self._attempts = 0
         self._peers: dict[ProcessId, Peer] = {}
@@ -222,6 +223,11 @@ class Sessions(Endpoint[Session]):
                 peer.session = link
             greeting.set_result(None)
         for entry in link.entries:
+            if entry.name == self._name and entry.incarnation != self._me.incarnation and not self._has_twin:
+                self._has_twin = True
+                logger.warning(
+                    "%s: %s tells of another member of this name: close one of the two", self._name, link.peer
+                )
             self.book.write(entry)
         link.entries.clear()
         if bodies:
