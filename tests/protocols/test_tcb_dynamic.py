@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from causalcast.model import Delivered, MembershipChanged, Stable
+from causalcast.model import Delivered, MembershipChanged, ProtocolViolationError, Stable
 from causalcast.protocols import stack
 from causalcast.protocols.ordering.tcb_dynamic_messages import JoinDot, JoinRequest, Refusal
 from causalcast.simulation.properties import Judge, own_tables
@@ -451,3 +455,36 @@ def test_drawn_churn_keeps_all_promises(name: str) -> None:
         if "wrong" not in CHURN[name]:
             # Otherwise two parts may have evicted each other.
             assert all(others(run, one) == [other for other in alive if other != one] for one in alive), seed
+
+
+# ---------------------------------------------------------------------- whatever a peer sends
+
+NAMES = st.sampled_from(["ann", "bob", "cat", "bob/", "", "a b"])
+DOTS = st.lists(st.tuples(NAMES, st.integers(-1, 4) | st.just(2**63)), max_size=3)
+NUMBERS = st.integers(-1, 4) | st.just(2**63)
+BODIES = st.deferred(
+    lambda: (
+        st.tuples(st.just(150), NAMES, NUMBERS, DOTS, st.just(b"x"), st.none() | DOTS)
+        | st.tuples(st.just(151), NAMES, NUMBERS, DOTS, NAMES)
+        | st.tuples(st.just(152), NAMES, NUMBERS, DOTS)
+        | st.tuples(st.just(153), NAMES, NUMBERS, DOTS, NAMES, st.lists(BODIES, max_size=2))
+        | st.tuples(st.just(154), NAMES, NUMBERS, DOTS, st.lists(NAMES, max_size=2))
+        | st.tuples(st.just(155), NAMES, NUMBERS, NUMBERS, DOTS)
+    )
+)
+OTHERS = (
+    st.tuples(st.just(156), NAMES)
+    | st.tuples(st.sampled_from([157, 159]), st.lists(BODIES, max_size=2))
+    | st.tuples(st.just(158), NUMBERS, NUMBERS)
+    | st.tuples(st.just(160))
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(bodies=st.lists(BODIES | OTHERS, max_size=8))
+def test_whatever_arrives_the_answer_is_an_error_that_says_so(bodies: list[tuple[object, ...]]) -> None:
+    run = world("ann bob cat")
+    decode = STACK.decoder().decode
+    for body in bodies:
+        with contextlib.suppress(msgspec.DecodeError, ProtocolViolationError):
+            run.processes["ann"].receive("bob", decode(msgspec.msgpack.encode(body)))

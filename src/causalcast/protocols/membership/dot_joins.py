@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from causalcast.model import InvalidNameError, ProtocolViolationError, Roster
+from causalcast.model import ProtocolViolationError
 from causalcast.protocols.membership.dot_records import INSTALLED, PRESENT, Other
 from causalcast.protocols.ordering.tcb_dynamic_messages import (
     Carried,
@@ -16,6 +16,7 @@ from causalcast.protocols.ordering.tcb_dynamic_messages import (
     Refusal,
     TransferredMember,
     Welcome,
+    is_process_name,
 )
 
 if TYPE_CHECKING:
@@ -115,12 +116,8 @@ class Joins:
     def request(self, member: ProcessId) -> None:
         """`member` asks to be let in. Raises `ProtocolViolationError`."""
         membership = self._membership
-        try:
-            Roster([member])
-        except InvalidNameError as error:
-            raise ProtocolViolationError(str(error)) from None
-        if member == membership.name:
-            raise ProtocolViolationError(f"{member!r} asks to join through itself")
+        if member == membership.name or not is_process_name(member):
+            raise ProtocolViolationError(f"{member!r} cannot join through {membership.name!r}")
         known = membership.others.get(member)
         if known is not None or membership.evictions.closed_to(member):
             if known is None or known.by != membership.name:

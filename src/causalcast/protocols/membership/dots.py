@@ -153,6 +153,11 @@ class DotMembership(Membership):
         other = self.others.get(name)
         return other is not None and other.status == EVICTED
 
+    def has_left(self, name: ProcessId) -> bool:
+        """Whether its leave is delivered."""
+        other = self.others.get(name)
+        return other is not None and other.status == LEFT
+
     def present(self) -> list[ProcessId]:
         """The others that are there as far as their dots say, those under eviction included."""
         return [name for name, other in self.others.items() if other.status == PRESENT]

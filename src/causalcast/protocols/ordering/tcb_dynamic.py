@@ -37,6 +37,7 @@ from causalcast.protocols.ordering.tcb_dynamic_messages import (
     Transfer,
     column_of,
     columns_of,
+    is_process_name,
 )
 from causalcast.protocols.ordering.tcb_dynamic_phantoms import Phantoms
 from causalcast.protocols.ordering.tcb_dynamic_tag import DottedTag
@@ -208,6 +209,8 @@ class DynamicTCB(Ordering):
         if self._membership.keeps(message) or not self._membership.accepts(message.origin):
             return
         if isinstance(message, Spoken):
+            if min((counter for _, counter in message.context), default=1) < 1:
+                raise ProtocolViolationError(f"no context can be {message.context}")
             self.phantoms.receive(message)
         else:
             self.accept(message)  # type: ignore[arg-type] # the host has looked for its type
@@ -219,6 +222,8 @@ class DynamicTCB(Ordering):
         self._check(message, column)
         if counter <= self.delivered.get(column, 0) or self._membership.is_evicted(message.origin):
             return
+        if self._membership.has_left(message.origin):
+            raise ProtocolViolationError(f"{message.origin!r} has left: {column}:{counter} cannot follow")
         node = self.graph.receive(message)
         if node is None:
             return
@@ -248,6 +253,8 @@ class DynamicTCB(Ordering):
             or min(dots.values(), default=1) < 1
         ):
             raise ProtocolViolationError(f"{column}:{counter} is no dot, or its context cannot be {context}")
+        if isinstance(message, JoinDot | EvictDot) and not is_process_name(message.member):
+            raise ProtocolViolationError(f"{message.member!r} cannot name a process")
         if column not in self.delivered and all(self.delivered.get(name, 0) >= dots[name] for name in dots):
             raise ProtocolViolationError(f"{origin!r} has not joined this group")
 
@@ -258,6 +265,10 @@ class DynamicTCB(Ordering):
             message, column = node.message, node.column
             assert message is not None
             self.graph.received_no_more(message.origin)
+            if message.origin not in self._vectors.heard:
+                # Only one that sends what no member does comes to this.
+                self.graph.leave(node)
+                continue
             if node.counter >= self._vectors.lanes.limit:
                 self._vectors.widen(self.graph.nodes.values())
             own = (column, node.counter)

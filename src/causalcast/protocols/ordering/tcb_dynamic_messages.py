@@ -6,7 +6,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from causalcast.model import ProcessId, RawDot  # noqa: TC001 - msgspec reads annotations
+from causalcast.model import InvalidNameError, ProcessId, RawDot, Roster
 from causalcast.protocols.ordering.tcb_dynamic_tag import DottedTag
 from causalcast.protocols.port import BroadcastMessage, WireMessage
 
@@ -180,6 +180,15 @@ def column_of(message: Dotted) -> str:
 def columns_of(name: ProcessId) -> tuple[str, str]:
     """Both columns of a member."""
     return name, name + CONTROL
+
+
+def is_process_name(name: str) -> bool:
+    """Whether a process can be called that."""
+    try:
+        Roster([name])
+    except InvalidNameError:
+        return False
+    return True
 
 
 def member_of(column: str) -> ProcessId:
