@@ -16,7 +16,7 @@ from demo.gossiper import Orders, Report
 from demo.processes import DemoError, free_ports, line_of, started
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
 STARTING: Final = 6
 """Processes that start at the same time: interpreters take a processor each."""
@@ -107,6 +107,7 @@ class Crowd:
         self._processes = contextlib.AsyncExitStack()
         self._ports = dict(zip(plan.names, free_ports(len(plan.names)), strict=True))
         self._starting = asyncio.Semaphore(STARTING)
+        self._follows: list[asyncio.Task[None]] = []
         self.actors: dict[str, Actor] = {}
         self.killed: list[str] = []
         self.left: list[str] = []
@@ -116,7 +117,7 @@ class Crowd:
         """The whole of it; raises `DemoError`."""
         plan = self._plan
         first, *others = plan.names[: plan.members]
-        async with self._processes:
+        async with self._processes, self._following():
             began = time.monotonic()
             contact = await self._start(first, "")
             await asyncio.gather(*(self._start(name, contact.address) for name in others))
@@ -137,10 +138,19 @@ class Crowd:
             for actor in self._live():
                 actor.gone = True
                 actor.process.kill()
-            await asyncio.gather(*(actor.follows for actor in self.actors.values() if actor.follows is not None))
         return Outcome(
             self._folder / "traces", self.killed, self.left, self.joined, messages, start_seconds, settle_seconds
         )
+
+    @contextlib.asynccontextmanager
+    async def _following(self) -> AsyncIterator[None]:
+        """Whoever is followed is so until the end of the block, however that comes about."""
+        try:
+            yield
+        finally:
+            for task in self._follows:
+                task.cancel()
+            await asyncio.gather(*self._follows, return_exceptions=True)
 
     def _live(self) -> list[Actor]:
         return [actor for actor in self.actors.values() if not actor.gone]
@@ -158,6 +168,7 @@ class Crowd:
             process = await self._processes.enter_async_context(started(self._folder, "gossiper", orders, name))
             actor = Actor(name, address, process)
             actor.follows = asyncio.create_task(actor.follow(self._folder))
+            self._follows.append(actor.follows)
             joined = asyncio.create_task(actor.joined.wait())
             done, _ = await asyncio.wait(
                 (actor.follows, joined), timeout=START_LIMIT, return_when=asyncio.FIRST_COMPLETED

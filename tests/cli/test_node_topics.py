@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
+import socket
 import subprocess
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -133,6 +135,24 @@ def test_nodes_join_through_a_contact_and_write_that_they_came_and_went(tmp_path
             assert process.wait(20) == 0
     rows = [json.loads(line)["event"] for line in (tmp_path / "london.jsonl").read_text().splitlines()]
     assert rows == ["join", "broadcast", "leave"]
+
+
+def test_a_node_that_waits_for_its_contact_can_be_ended() -> None:
+    (port,) = free_ports(1)
+    arguments = ["node", "a", "--listen", f"127.0.0.1:{port}", "--join", "127.0.0.1:1", "--stack", "pc"]
+    with subprocess.Popen([COMMAND, *arguments], stderr=subprocess.PIPE, env=ENVIRONMENT) as process:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port)).close()
+            except OSError:
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            else:
+                break
+        process.send_signal(signal.SIGTERM)
+        _, complaints = process.communicate(timeout=60)
+    assert (process.returncode, complaints) == (0, b"")
 
 
 @pytest.mark.parametrize(

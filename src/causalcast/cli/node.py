@@ -167,11 +167,13 @@ async def _run(member: Group, listen: str, control: Path | None, metrics: Addres
     output = LineWriter(STDOUT)
     async with contextlib.AsyncExitStack() as exits:
         try:
-            group = await exits.enter_async_context(member)
+            group = await _enter(member, exits, stop)
         except CausalcastError:
             raise
         except OSError as error:
             raise CommandError(f"cannot open {member.name} on {listen}: {_reason(error)}", 2) from error
+        if group is None:
+            return
         if control is not None:
             await exits.enter_async_context(answering(group, control))
         if metrics is not None:
@@ -215,6 +217,19 @@ async def _serving_metrics(group: Group, address: Address) -> AsyncIterator[None
         # In a thread: a scrape that is under way asks the loop that runs here.
         await asyncio.to_thread(server.shutdown)
         server.server_close()
+
+
+async def _enter(member: Group, exits: contextlib.AsyncExitStack, stop: asyncio.Event) -> Group | None:
+    """Open the group, which takes as long as a contact does to answer; `None` if it is to end before."""
+    entering = asyncio.create_task(exits.enter_async_context(member))
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait((entering, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not entering.done():
+        entering.cancel()
+        await asyncio.wait((entering,))
+        return None
+    return await entering
 
 
 def _reason(error: OSError) -> str:
