@@ -36,6 +36,7 @@ class NaiveHost:
         self.events: list[Event] = []
         self.timers: dict[Any, int] = {}
         self.pauses, self.crashed, self.busy, self.rows = 0, False, False, 0
+        self.leaving = False
         self.postponed: list[Callable[[], None]] = []
         self.process: Process
 

@@ -85,6 +85,20 @@ def dag_words(stack: str) -> float:
     return ordering.words()
 
 
+def vector_words(vectors: str) -> float:
+    """Words at B of four, of version vectors with stability: A:1 and A:2 not stable, C:1 waiting for A:3 (8.3.1.2)."""
+    world = World(stack_of(vectors), ["A", "B", "C", "D"])
+    for _ in range(3):
+        world.broadcast("A")
+        _bring(world, "A", "C")
+    for _ in range(2):
+        _bring(world, "A", "B")
+    world.broadcast("C")
+    _bring(world, "C", "B")
+    ordering: Ordering = cast("Any", world.processes["B"]).ordering
+    return ordering.words()
+
+
 def group_rate(nodes: int, interval_ms: float) -> float:
     """Messages a second that the whole group sends (document 004, section 8.4.3)."""
     return 1000 * nodes / interval_ms
@@ -107,6 +121,7 @@ CALCULATIONS: Final[dict[str, Callable[..., Measured]]] = {
         interval_truncation,
         dependency_dots,
         dag_words,
+        vector_words,
         group_rate,
     )
 }
