@@ -85,7 +85,7 @@ def dag_words(stack: str) -> float:
     return ordering.words()
 
 
-def vector_words(vectors: str) -> float:
+def stable_vector_words(vectors: str) -> float:
     """Words at B of four, of version vectors with stability: A:1 and A:2 not stable, C:1 waiting for A:3 (8.3.1.2)."""
     world = World(stack_of(vectors), ["A", "B", "C", "D"])
     for _ in range(3):
@@ -121,7 +121,7 @@ CALCULATIONS: Final[dict[str, Callable[..., Measured]]] = {
         interval_truncation,
         dependency_dots,
         dag_words,
-        vector_words,
+        stable_vector_words,
         group_rate,
     )
 }
