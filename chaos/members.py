@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 import signal
-import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -21,15 +19,6 @@ LAST_SECONDS: Final = 20.0
 
 class ChaosError(Exception):
     """The run could not be made, or a member did what it must not."""
-
-
-def free_ports(number: int) -> list[int]:
-    """So many ports of the loopback interface that nobody listens on now."""
-    with contextlib.ExitStack() as sockets:
-        found = [sockets.enter_context(socket.socket()) for _ in range(number)]
-        for each in found:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in found]
 
 
 class Member:

@@ -20,8 +20,9 @@ from causalcast.audit.errors import AuditError
 from causalcast.audit.pipeline import run_audit
 from causalcast.audit.report import finding_lines, summary_table, write_report
 from chaos.faults import KINDS, Fault, plan
-from chaos.members import ChaosError, Member, free_ports, workload
+from chaos.members import ChaosError, Member, workload
 from chaos.proxy import Network
+from demo.processes import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

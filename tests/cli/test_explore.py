@@ -78,6 +78,7 @@ def test_a_limit_is_admitted() -> None:
         (["--stack", "cbcast", "--script", "p1 broadcast"], ["PROCESS: STEP"]),
         (["--stack", "cbcast", "--script", "p1: unsubscribe a"], ["subscribed to every topic", "'a'"]),
         (["--prompt", "never"], ["--prompt"]),
+        (["--stack", "flood", "--properties", "P1,P7", "--timers", "1"], ["--timers", "P7"]),
         (["--nodes", "0"], ["'--nodes'"]),
         (["--stack", "unordered", "--properties", "P3", "--save", "/proc/none/x"], ["/proc/none"]),
     ],

@@ -13,7 +13,7 @@ from causalcast.protocols import STACKS, stack
 from causalcast.protocols.ordering import Unordered
 from causalcast.simulation.explorer import Case, explore
 from causalcast.simulation.local import Promptness
-from causalcast.simulation.properties import judge_world, violations
+from causalcast.simulation.properties import judge_world, own_tables, violations
 from causalcast.simulation.schedule import Replay, Schedule, load, replay
 from causalcast.simulation.shrink import shrink
 from causalcast.simulation.steps import (
@@ -421,9 +421,11 @@ def test_a_case_whose_timers_come_again_for_ever_ends_where_they_are_limited() -
         ("a", "b"),
         0,
         scripts={"b": (Join("b", "a"), Broadcast("b")), "a": (Broadcast("a"),)},
-        properties=frozenset({"P1", "P2", "P8"}),
         prompt=Promptness.ALL,
+        sizes=own_tables,
     )
+    assert "P7" in case.checked
+    assert "P7" not in replace(case, timers=1).checked
     assert explore(case, limit=3_000).limited
     ends: list[tuple[Step, ...]] = []
     outcome = explore(replace(case, timers=1), on_end=ends.append)

@@ -36,13 +36,16 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
 async def answering(group: Group, path: Path) -> AsyncIterator[None]:
     """Answer whoever asks at the Unix socket `path`, which only this user can reach. Raises `CommandError`."""
     await asyncio.to_thread(_make_way, path)
+    listener = socket.socket(socket.AF_UNIX)
     before = os.umask(0o177)
     try:
-        server = await asyncio.start_unix_server(_handler(group), path, limit=QUESTION_BYTES)
+        listener.bind(str(path))
     except OSError as error:
+        listener.close()
         raise CommandError(f"cannot listen at {path}: {error.strerror or error}", 2) from error
     finally:
         os.umask(before)
+    server = await asyncio.start_unix_server(_handler(group), sock=listener, limit=QUESTION_BYTES)
     try:
         yield
     finally:
@@ -80,7 +83,10 @@ def _handler(group: Group) -> Any:
         except (OSError, TimeoutError, ValueError):
             return  # who asks nothing, too much, or does not read the answer gets none
         finally:
-            writer.transport.abort() if writer.transport.get_write_buffer_size() else writer.close()
+            if writer.transport.get_write_buffer_size():
+                writer.transport.abort()
+            else:
+                writer.close()
 
     return handle
 

@@ -138,6 +138,8 @@ def _case(  # noqa: PLR0913, PLR0917 - what the options say, in their order
     _check_faults(faults, chosen)
     if prompt not in {each.value for each in Promptness}:
         raise CommandError(f"--prompt is none, stable or all, not {prompt!r}", 2)
+    if timers is not None and "P7" in properties.replace(" ", "").split(","):
+        raise CommandError("--timers: P7 cannot be checked, since time empties tables; leave out one of the two", 2)
     names = tuple(process_names(nodes))
     tables = tells_its_tables(chosen)
     return Case(

@@ -109,9 +109,11 @@ class Case:
 
     @property
     def checked(self) -> frozenset[str]:
-        """The properties to check: P7 only with `sizes`; that a process fails is always a finding."""
+        """The properties to check: P7 only with `sizes`, and where time is not cut short, which empties tables; that a
+        process fails is always a finding.
+        """
         checked = (self.stack.promises if self.properties is None else self.properties) | {ERROR}
-        return checked if self.sizes is not None else checked - {"P7"}
+        return checked if self.sizes is not None and self.timers is None else checked - {"P7"}
 
     @property
     def joiners(self) -> tuple[str, ...]:
