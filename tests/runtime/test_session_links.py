@@ -148,7 +148,7 @@ def test_the_contact_may_be_gone_when_others_join_through_somebody_else() -> Non
 
 
 def test_an_unreachable_contact_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("causalcast.runtime.session_host.JOIN_S", 0.5)
+    monkeypatch.setattr("causalcast.runtime.joining.JOIN_S", 0.5)
 
     async def main() -> None:
         group = causalcast.open("a", listen="127.0.0.1:0", join="127.0.0.1:1", stack="cptcast")
@@ -176,7 +176,7 @@ def test_a_contact_that_starts_later_is_waited_for_and_of_several_one_is_enough(
 
 
 def test_who_is_not_a_member_yet_lets_nobody_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("causalcast.runtime.session_host.JOIN_S", 0.8)
+    monkeypatch.setattr("causalcast.runtime.joining.JOIN_S", 0.8)
 
     async def main() -> None:
         b = causalcast.open("b", listen="127.0.0.1:0", join="127.0.0.1:1", stack="cptcast")
@@ -337,7 +337,7 @@ def test_a_broadcast_waits_for_a_neighbour_that_does_not_read(monkeypatch: pytes
 
 
 def test_members_of_an_overlay_know_each_other_by_certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("causalcast.runtime.session_host.JOIN_S", 5.0)
+    monkeypatch.setattr("causalcast.runtime.joining.JOIN_S", 5.0)
     files = Files(tmp_path / "one")
     other = Files(tmp_path / "other")
 
@@ -357,7 +357,7 @@ def test_members_of_an_overlay_know_each_other_by_certificates(tmp_path: Path, m
             contact = groups[0].address
             with pytest.raises(JoinError, match="who calls itself 'x' shows a certificate of e"):
                 await member("x", contact, files.tls("e")).__aenter__()
-            monkeypatch.setattr("causalcast.runtime.session_host.JOIN_S", 0.4)
+            monkeypatch.setattr("causalcast.runtime.joining.JOIN_S", 0.4)
             for outsider in (other.tls("y"), None):
                 with pytest.raises(JoinError, match="y cannot join the group"):
                     await member("y", contact, outsider).__aenter__()

@@ -55,6 +55,10 @@ class UnsupportedByStackError(CausalcastError, RuntimeError):
     """The stack cannot do what was asked of it; `causalcast stacks` says which can."""
 
 
+class StateTransferError(CausalcastError, RuntimeError):
+    """The application's state could not be given to a new member."""
+
+
 class TopicError(CausalcastError, ValueError):
     """A topic that cannot be: its name, or one too many."""
 

@@ -9,8 +9,8 @@ protocol), `group` (what an application uses).
 from causalcast.runtime.address import InvalidAddressError
 from causalcast.runtime.endpoint import LinkState
 from causalcast.runtime.group import Group, open
+from causalcast.runtime.joining import JoinError
 from causalcast.runtime.journal import Durability, JournalError
-from causalcast.runtime.session_host import JoinError
 from causalcast.runtime.status import Status
 from causalcast.runtime.tls import Tls, TlsError
 from causalcast.runtime.topic import Topic

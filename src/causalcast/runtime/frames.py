@@ -12,7 +12,8 @@ A frame is a header of `FRAME_HEADER_BYTES` (body length, kind, number) and a bo
 
 On a session, which is one connection, DATA and ACK have the number 0 (an ACK is the heartbeat), and there are more
 reasons to CLOSE: `PARTED`, its end behind all that was sent, `CROSSED`, for one in the other direction goes on, and
-`EARLY`, for one who is not a member yet.
+`EARLY`, for one who is not a member yet. The latter two, and `EVICTED`, for one who is no member any more, also end
+connections of links between members that come and go.
 
 The first frame each way is a HELLO, or a CLOSE that refuses. HELLO and CLOSE keep this form in every version, so that
 versions can tell each other that they differ.
@@ -34,7 +35,7 @@ MAGIC: Final = int.from_bytes(b"causal", "big")
 HELLO, DATA, ACK, CLOSE, BOOK = 1, 2, 3, 4, 5
 KINDS: Final = frozenset({HELLO, DATA, ACK, CLOSE})
 
-LEAVING, REFUSED, VIOLATION, AWAY, PARTED, CROSSED, EARLY = 1, 2, 3, 4, 5, 6, 7
+LEAVING, REFUSED, VIOLATION, AWAY, PARTED, CROSSED, EARLY, EVICTED = 1, 2, 3, 4, 5, 6, 7, 8
 
 HEADER: Final = struct.Struct("!IBQ")
 
@@ -73,7 +74,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, gc=False):
     expects: int
     """The DATA number that the sender expects next; 0 on a session."""
     host: str = ""
-    """Where the sender of a session listens; empty: on every address, so on the one that it connects from too."""
+    """Where the sender, if members come and go, is reached; empty: on every address, so on the one it connects from."""
     port: int = 0
     once: bool = False
     """Whether the session is for what its dialler sends now and no more."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from causalcast.runtime.frames import (
     ACK,
@@ -68,6 +68,9 @@ class Identity:
 
 class Link:
     """The state of the link to one peer."""
+
+    way_back: ClassVar[str] = "a static group cannot take it back"
+    """What one who has lost its state is told."""
 
     __slots__ = (
         "_attempt",
@@ -254,13 +257,13 @@ class Link:
         """Raise `LinkError` unless this link can go on with what `hello` says."""
         me = self._me
         peer = hello.sender
-        if peer != self.peer:
+        if peer != (self.peer or peer):
             raise LinkError(f"{peer!r} answered where {self.peer!r} was expected", REFUSED)
         if hello.group != me.group:
             raise LinkError(f"{peer} is in group {hello.group!r}, {me.name} in {me.group!r}", REFUSED)
         if hello.stack != me.stack:
             raise LinkError(f"{peer} runs the stack {hello.stack!r}, {me.name} {me.stack!r}", REFUSED)
-        if hello.addressee != me.name:
+        if hello.addressee not in ("", me.name):
             raise LinkError(f"{peer} looks for {hello.addressee!r}, but here is {me.name!r}", REFUSED)
         if hello.roster != me.roster:
             raise LinkError(f"{peer} and {me.name} were given different members", REFUSED)
@@ -269,13 +272,10 @@ class Link:
                 f"the frame limit is {hello.frame_limit} at {peer} and {me.frame_limit} at {me.name}", REFUSED
             )
         if self._incarnation not in (0, hello.incarnation):
-            raise LinkError(
-                f"{peer} was started again and has lost its state; a static group cannot take it back", REFUSED
-            )
+            raise LinkError(f"{peer} was started again and has lost its state; {self.way_back}", REFUSED)
         if hello.knows not in (0, me.incarnation) or not self._first_number <= hello.expects <= self.next_number:
             raise LinkError(
-                f"{me.name} was started again and has lost the state that {peer} goes on from; "
-                "a static group cannot take it back",
+                f"{me.name} was started again and has lost the state that {peer} goes on from; {self.way_back}",
                 REFUSED,
             )
 

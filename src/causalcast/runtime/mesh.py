@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from causalcast.runtime.endpoint import Endpoint, LinkState
 from causalcast.runtime.frames import LEAVING, REFUSED, LinkError, PeerClosedError
@@ -50,39 +50,27 @@ class MeshHost(Protocol):
         """Whether more may be read from `link` now."""
 
 
-class Mesh(Endpoint[Link]):
-    """Listens, dials, and keeps one connection per link."""
+AnyLink = TypeVar("AnyLink", bound=Link)
 
-    def __init__(
-        self,
-        host: MeshHost,
-        me: Identity,
-        listen: Address,
-        peers: Mapping[ProcessId, Address],
-        tls: Tls | None = None,
-    ) -> None:
+
+class BaseMesh(Endpoint[AnyLink]):
+    """One connection per durable link, whoever the links are to."""
+
+    def __init__(self, host: MeshHost, me: Identity, listen: Address, tls: Tls | None) -> None:
         super().__init__(me.name, listen, tls)
-        self.links = {peer: Link(me, peer) for peer in sorted(peers)}
+        self.links: dict[ProcessId, AnyLink] = {}
         self._host = host
         self._me = me
-        self._peers = peers
-        self._reasons: dict[Link, str] = {}
+        self._reasons: dict[AnyLink, str] = {}
         self._acknowledging: asyncio.TimerHandle | None = None
 
     # ------------------------------------------------------------------ what the host does
-
-    async def start(self) -> None:
-        """Listen and dial; raises `OSError` if the address cannot be had."""
-        await super().start()
-        for peer, link in self.links.items():
-            if self._me.name < peer:
-                self._dialling.add(asyncio.create_task(self._dial(link), name=f"causalcast dials {peer}"))
 
     def states(self) -> tuple[LinkState, ...]:
         """The state of every link, in order of name."""
         return tuple(
             LinkState(link.peer, link.connected, link.unacknowledged, link.resend_bytes, self._reasons.get(link))
-            for link in self.links.values()
+            for _, link in sorted(self.links.items())
         )
 
     async def close(self, code: int = LEAVING) -> None:
@@ -92,14 +80,28 @@ class Mesh(Endpoint[Link]):
 
     # ------------------------------------------------------------------ what connections tell (`Owner`)
 
-    def introduced(self, connection: Connection[Link], hello: Hello) -> Link:
-        link = self.links.get(hello.sender)
-        if link is None:
-            raise LinkError(f"{hello.sender!r} is not a member of this group", REFUSED)
-        if self._me.name < link.peer:
-            raise LinkError(f"{self._me.name} dials {link.peer}, not the other way round", REFUSED)
-        if link.departed:
-            raise LinkError(f"{link.peer} has left this group", REFUSED)
+    def opened(self, link: AnyLink) -> None:
+        logger.info("%s: link to %s is up", self._me.name, link.peer)
+        self._host.met(link)
+        self._connections[link].flush()
+        if not self._host.may_read(link):
+            self._connections[link].pause_reading()
+
+    def received(self, link: AnyLink, bodies: Sequence[bytes]) -> None:
+        self._host.received(link, bodies)
+        if link.owes_acknowledgement and self._acknowledging is None:
+            self._acknowledging = asyncio.get_running_loop().call_later(ACK_DELAY_S, self._acknowledge)
+
+    def may_write(self) -> bool:
+        return self._host.may_write()
+
+    # ------------------------------------------------------------------ inside
+
+    def _may_read(self, link: AnyLink) -> bool:
+        return self._host.may_read(link)
+
+    def _accept(self, connection: Connection[AnyLink], link: AnyLink, hello: Hello) -> None:
+        """The peer of `link` has come on `connection`, which takes the place of an older one."""
         link.accept(hello)
         del self._strangers[connection]
         older = self._connections.pop(link, None)
@@ -109,24 +111,58 @@ class Mesh(Endpoint[Link]):
             older.drop(LinkError("a newer connection took its place"))
         connection.link = link
         connection.flush()
+
+    def _depart(self, link: AnyLink, reason: str) -> None:
+        """The peer of `link` has left for good."""
+        link.depart()
+        self._host.departed(link)
+        self._reasons[link] = reason
+        logger.info("%s: %s has left: %s", self._me.name, link.peer, reason)
+
+    def _report(self, link: AnyLink, reason: str) -> None:
+        level = logging.DEBUG if self._closed or self._reasons.get(link) == reason else logging.WARNING
+        self._reasons[link] = reason
+        logger.log(level, "%s: link to %s is down: %s", self._me.name, link.peer, reason)
+
+    def _acknowledge(self) -> None:
+        self._acknowledging = None
+        for link, connection in self._connections.items():
+            if link.owes_acknowledgement:
+                connection.flush()
+
+
+class Mesh(BaseMesh[Link]):
+    """The links to members that are known from the start: listens, and dials those of larger names."""
+
+    def __init__(
+        self,
+        host: MeshHost,
+        me: Identity,
+        listen: Address,
+        peers: Mapping[ProcessId, Address],
+        tls: Tls | None = None,
+    ) -> None:
+        super().__init__(host, me, listen, tls)
+        self.links = {peer: Link(me, peer) for peer in sorted(peers)}
+        self._peers = peers
+
+    async def start(self) -> None:
+        """Listen and dial; raises `OSError` if the address cannot be had."""
+        await super().start()
+        for peer, link in self.links.items():
+            if self._me.name < peer:
+                self._dialling.add(asyncio.create_task(self._dial(link), name=f"causalcast dials {peer}"))
+
+    def introduced(self, connection: Connection[Link], hello: Hello) -> Link:
+        link = self.links.get(hello.sender)
+        if link is None:
+            raise LinkError(f"{hello.sender!r} is not a member of this group", REFUSED)
+        if self._me.name < link.peer:
+            raise LinkError(f"{self._me.name} dials {link.peer}, not the other way round", REFUSED)
+        if link.departed:
+            raise LinkError(f"{link.peer} has left this group", REFUSED)
+        self._accept(connection, link, hello)
         return link
-
-    def opened(self, link: Link) -> None:
-        logger.info("%s: link to %s is up", self._me.name, link.peer)
-        self._host.met(link)
-        self._connections[link].flush()
-        self._host_reads(link)
-
-    def received(self, link: Link, bodies: Sequence[bytes]) -> None:
-        self._host.received(link, bodies)
-        if link.owes_acknowledgement and self._acknowledging is None:
-            self._acknowledging = asyncio.get_running_loop().call_later(ACK_DELAY_S, self._acknowledge)
-
-    def may_write(self) -> bool:
-        return self._host.may_write()
-
-    def _may_read(self, link: Link) -> bool:
-        return self._host.may_read(link)
 
     def ended(self, connection: Connection[Link], error: LinkError) -> None:
         link = connection.link
@@ -137,31 +173,11 @@ class Mesh(Endpoint[Link]):
             return
         del self._connections[link]
         if isinstance(error, PeerClosedError) and error.code == LEAVING:
-            link.depart()
-            self._host.departed(link)
-            self._reasons[link] = error.reason
-            logger.info("%s: %s has left: %s", self._me.name, link.peer, error.reason)
+            self._depart(link, error.reason)
         else:
             link.lost()
             self._report(link, error.reason)
         self._host.links_changed()
-
-    # ------------------------------------------------------------------ inside
-
-    def _host_reads(self, link: Link) -> None:
-        if not self._host.may_read(link):
-            self._connections[link].pause_reading()
-
-    def _report(self, link: Link, reason: str) -> None:
-        level = logging.DEBUG if self._closed or self._reasons.get(link) == reason else logging.WARNING
-        self._reasons[link] = reason
-        logger.log(level, "%s: link to %s is down: %s", self._me.name, link.peer, reason)
-
-    def _acknowledge(self) -> None:
-        self._acknowledging = None
-        for link, connection in self._connections.items():
-            if link.owes_acknowledgement:
-                connection.flush()
 
     async def _dial(self, link: Link) -> None:
         """Keep a connection to the peer of `link`, until it has left for good."""

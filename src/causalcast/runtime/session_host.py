@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from causalcast.model import CausalcastError, MembershipChanged, ProtocolViolationError, Roster
+from causalcast.model import MembershipChanged, ProtocolViolationError, Roster
 from causalcast.protocols.port import BroadcastMessage
 from causalcast.protocols.wire import FRAME_HEADER_BYTES
 from causalcast.runtime.base_host import BaseHost
 from causalcast.runtime.book import names_in
-from causalcast.runtime.frames import EARLY, LEAVING, REFUSED, LinkError, PeerClosedError, data_frame
-from causalcast.runtime.limits import JOIN_S, QUEUED_EVENTS, REDIAL_FIRST_S, REDIAL_MOST_S
+from causalcast.runtime.frames import EARLY, LEAVING, LinkError, data_frame
+from causalcast.runtime.joining import join_through
+from causalcast.runtime.limits import QUEUED_EVENTS
 from causalcast.runtime.recovery import Sent
 from causalcast.runtime.sessions import Sessions
 
@@ -35,10 +36,6 @@ if TYPE_CHECKING:
 
 OWED: Final = ("waiting", "buffered")
 """Tables of a process with messages that only it may have: it does not leave before they are empty."""
-
-
-class JoinError(CausalcastError, ConnectionError):
-    """The group could not be joined: says through whom it was tried, and why it failed."""
 
 
 class SessionHost(BaseHost):
@@ -77,44 +74,17 @@ class SessionHost(BaseHost):
         await self._sessions.start()
         self._process.start()
         if self._contacts:
-            await self._join(self._contacts)
+            self._member = False
+            await join_through(self.name, self._contacts, self._sessions.introduce, self._ask)
+            self._member = True
 
-    async def _join(self, contacts: Sequence[Address]) -> None:
-        through = ", ".join(map(str, contacts))
-        self._member = False
-        self._joined = asyncio.get_running_loop().create_future()
-        reasons: dict[Address, LinkError] = {}
-        try:
-            async with asyncio.timeout(JOIN_S):
-                contact = await self._meet_one_of(contacts, reasons)
-                self._sessions.door = None
-                self._process.join(contact)
-                self._settle()
-                reasons.clear()
-                await self._joined
-        except TimeoutError:
-            if reasons:
-                why = next(iter(reasons.values())).reason
-            else:
-                why = f"it was not let in within {JOIN_S:g} s; is the contact a member itself?"
-            raise JoinError(f"{self.name} cannot join the group through {through}: {why}") from None
-        except LinkError as error:
-            raise JoinError(f"{self.name} cannot join the group through {through}: {error.reason}") from None
-        self._member = True
-
-    async def _meet_one_of(self, contacts: Sequence[Address], reasons: dict[Address, LinkError]) -> ProcessId:
-        """The name of the first contact that answers; raises `LinkError` when all of them refuse."""
-        wait = REDIAL_FIRST_S
-        while True:
-            for contact in contacts:
-                try:
-                    return await self._sessions.introduce(contact)
-                except LinkError as error:
-                    reasons[contact] = error
-            if all(isinstance(error, PeerClosedError) and error.code == REFUSED for error in reasons.values()):
-                raise reasons[contacts[0]]
-            await asyncio.sleep(wait)
-            wait = min(2 * wait, REDIAL_MOST_S)
+    def _ask(self, contact: ProcessId) -> asyncio.Future[None]:
+        """Ask `contact` to be let in."""
+        self._joined = joined = asyncio.get_running_loop().create_future()
+        self._sessions.door = None
+        self._process.join(contact)
+        self._settle()
+        return joined
 
     # ------------------------------------------------------------------ towards the application
 

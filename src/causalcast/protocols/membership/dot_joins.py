@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from causalcast.model import ProtocolViolationError
+from causalcast.model import ProtocolViolationError, StateTransferError
 from causalcast.protocols.membership.dot_records import INSTALLED, PRESENT, Other
 from causalcast.protocols.ordering.tcb_dynamic_messages import (
     Carried,
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from causalcast.model import ProcessId, RawDot
+    from causalcast.protocols.membership.dot_records import Directory
     from causalcast.protocols.membership.dots import DotMembership
     from causalcast.protocols.ordering.tcb_dynamic_messages import DotNode, Transfer
     from causalcast.protocols.port import WireMessage
@@ -31,14 +32,31 @@ if TYPE_CHECKING:
 class Joins:
     """Both sides of joins at one process."""
 
-    __slots__ = ("_dot", "_early", "_membership", "_requests", "awaited", "contact", "give_state", "take_state")
+    __slots__ = (
+        "_dot",
+        "_early",
+        "_membership",
+        "_requests",
+        "awaited",
+        "busy",
+        "contact",
+        "directory",
+        "give_state",
+        "take_state",
+    )
 
     def __init__(self, membership: DotMembership) -> None:
         self._membership = membership
         self.give_state: Callable[[], bytes] | None = None
-        """The application's: its state after all that it has taken, for one who joins through this process."""
+        """The application's: its state after all that it has taken, for one who joins through this process. Whatever
+        it raises is a `StateTransferError`.
+        """
         self.take_state: Callable[[bytes], None] | None = None
         """The application's: begin with what another one gave. Called before its first event."""
+        self.busy = False
+        """The application has not done with what it has taken last: its state is not that yet."""
+        self.directory: Directory | None = None
+        """The host's."""
         self.contact: ProcessId = ""
         """Through whom this process joins; empty: it was there from the start."""
         self._dot: RawDot | None = None
@@ -47,7 +65,8 @@ class Joins:
         """What arrived before the state."""
         self.awaited: set[ProcessId] = set()
         """Whose welcome is missing until this process is a member."""
-        self._requests: list[ProcessId] = []
+        self._requests: dict[ProcessId, str] = {}
+        """Who waits to be let in, and where each is reached if another member says so."""
 
     @property
     def waiting(self) -> int:
@@ -94,6 +113,8 @@ class Joins:
         if state.state is not None and self.take_state is not None:
             self.take_state(state.state)
         membership.ordering.install(state, heard, has_state=has_state)
+        for each in state.members:
+            self.note(each.name, each.address)
         for dot in state.waiting:
             membership.ordering.accept(dot)
         early, self._early = self._early, []
@@ -113,7 +134,12 @@ class Joins:
 
     # ------------------------------------------------------------------ its contact
 
-    def request(self, member: ProcessId) -> None:
+    @property
+    def wanted(self) -> bool:
+        """Whether anybody waits to be let in."""
+        return bool(self._requests)
+
+    def request(self, member: ProcessId, address: str = "") -> None:
         """`member` asks to be let in. Raises `ProtocolViolationError`."""
         membership = self._membership
         if member == membership.name or not is_process_name(member):
@@ -125,26 +151,38 @@ class Joins:
         elif membership.leaving:
             heirs = [name for name in membership.present() if membership.others[name].open]
             if heirs:
-                membership.port.send([min(heirs)], JoinRequest(member))
+                membership.port.send([min(heirs)], JoinRequest(member, address or self._address(member)))
             else:
                 membership.port.send([member], Refusal())
-        elif member not in self._requests:
-            self._requests.append(member)
+        else:
+            self._requests.setdefault(member, address)
+
+    def withdraw(self, member: ProcessId) -> None:
+        """`member` is gone before it was let in."""
+        self._requests.pop(member, None)
 
     def pass_on(self) -> None:
         """This process leaves: others serve who waits here."""
-        requests, self._requests = self._requests, []
-        for member in requests:
-            self.request(member)
+        requests, self._requests = self._requests, {}
+        for member, address in requests.items():
+            self.request(member, address)
 
     def admit(self) -> None:
         """Let those in who wait, if the application has taken all that it could: its state is theirs."""
-        while self._requests and self._membership.ordering.is_level:
-            self._admit(self._requests.pop(0))
+        while self._requests and not self.busy and self._membership.ordering.is_level:
+            member = next(iter(self._requests))
+            self._admit(member, self._requests.pop(member))
 
-    def _admit(self, member: ProcessId) -> None:
+    def _admit(self, member: ProcessId, address: str) -> None:
         membership, ordering = self._membership, self._membership.ordering
-        node = ordering.emit(lambda counter, context: JoinDot(membership.name, counter, context, member))
+        try:
+            state = None if self.give_state is None else self.give_state()
+        except StateTransferError:
+            membership.port.send([member], Refusal())
+            return
+        self.note(member, address)
+        where = self._address(member)
+        node = ordering.emit(lambda counter, context: JoinDot(membership.name, counter, context, member, where))
         membership.others[member].open = True
         membership.route()
         members = tuple(
@@ -157,15 +195,23 @@ class Joins:
                 name in membership.forgettable,
                 ordering.heard(name),
                 ordering.phantoms.spoken.get(name, 0),
+                self._address(name),
             )
             for name, other in sorted(membership.others.items())
             if name != member
         )
-        state = None if self.give_state is None else self.give_state()
         transfer = ordering.transfer(node, members, *membership.evictions.transfer(), state)
         membership.port.send([member], transfer)
 
     # ------------------------------------------------------------------ everybody
+
+    def note(self, name: ProcessId, address: str) -> None:
+        """`name` is reached there, if anything is said of it."""
+        if address and self.directory is not None:
+            self.directory.learn(name, address)
+
+    def _address(self, name: ProcessId) -> str:
+        return "" if self.directory is None else self.directory.where(name)
 
     def welcome(self, name: ProcessId, join: DotNode) -> None:
         """`name`, whom another let in with the dot `join`, is a member; send it what it lacks if it knows this one."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
+
+if TYPE_CHECKING:
+    from causalcast.model import ProcessId
 
 PRESENT, LEFT, EVICTED = range(3)
 
@@ -13,6 +16,19 @@ INSTALLED: Final = "installed"
 MEMBER: Final = "member"
 LEAVING: Final = "leaving"
 OUT: Final = "out"
+
+
+class Directory(Protocol):
+    """What a host knows of where members are reached. Joins carry it, so that whoever has a join can reach the joiner.
+
+    Addresses are the hosts' own: nothing here reads them. A host that reaches everybody by name has none.
+    """
+
+    def where(self, name: ProcessId) -> str:
+        """Where `name` is reached; empty if that is not known."""
+
+    def learn(self, name: ProcessId, address: str) -> None:
+        """`name` is reached there."""
 
 
 class Other(msgspec.Struct, eq=False):

@@ -201,11 +201,21 @@ class DotMembership(Membership):
         if self.state == JOINING:
             if peer == self.joins.contact:
                 self._end(MembershipChanged(evicted=(self.name,)))
-        elif self.state != OUT and peer in self.others and self.others[peer].status == PRESENT:
+            return
+        self.joins.withdraw(peer)
+        if self.state != OUT and peer in self.others and self.others[peer].status == PRESENT:
             if self.state == INSTALLED and peer == self.joins.contact:
                 self.joins.plead()
             self.evictions.begin(peer)
             self.ordering.settle()
+
+    def expelled(self, by: ProcessId) -> None:
+        """`by`, whose link says so, has evicted this process: as its `Evict` would, it counts from those heard."""
+        if self.state == JOINING:
+            if by == self.joins.contact:
+                self._end(MembershipChanged(evicted=(self.name,)))
+        elif self.state != OUT and self.accepts(by):
+            self.put_out()
 
     def put_out(self) -> None:
         """The others evict this process."""
@@ -238,8 +248,8 @@ class DotMembership(Membership):
 
     def _receive(self, sender: ProcessId, message: WireMessage) -> None:
         match message:
-            case JoinRequest(member):
-                self.joins.request(member)
+            case JoinRequest(member, address):
+                self.joins.request(member, address)
             case Welcome():
                 self.joins.welcomed(sender, message)
             case Farewell() if self.state == LEAVING:
@@ -289,6 +299,7 @@ class DotMembership(Membership):
     def _joined(self, name: ProcessId, join: JoinDot, node: DotNode) -> None:
         if name == self.name or name in self.others:
             return
+        self.joins.note(name, join.address)
         self.ordering.add(name, node.past)
         self.others[name] = Other(by=join.origin)
         self.evictions.joined(name, join.origin)

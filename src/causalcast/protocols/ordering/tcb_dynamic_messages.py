@@ -31,6 +31,8 @@ class JoinDot(BroadcastMessage, frozen=True, array_like=True, gc=False, tag=151)
     counter: int
     context: tuple[RawDot, ...]
     member: str
+    address: str = ""
+    """Where `member` is reached, as its contact's host writes it; see `Directory` in `dot_records`."""
 
 
 class LeaveDot(BroadcastMessage, frozen=True, array_like=True, gc=False, tag=152):
@@ -73,6 +75,8 @@ class JoinRequest(WireMessage, frozen=True, array_like=True, gc=False, tag=156):
     """`member` wants to join."""
 
     member: str
+    address: str = ""
+    """As in `JoinDot`, where another member passes the request on."""
 
 
 class Welcome(WireMessage, frozen=True, array_like=True, gc=False, tag=157):
@@ -118,6 +122,8 @@ class TransferredMember(msgspec.Struct, frozen=True, array_like=True, gc=False):
     heard: tuple[int, ...]
     """Nothing: not counted any more."""
     spoken: int
+    address: str = ""
+    """As in `JoinDot`."""
 
 
 class TransferredEviction(msgspec.Struct, frozen=True, array_like=True, gc=False):
