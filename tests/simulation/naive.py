@@ -201,12 +201,24 @@ class Naive:
 
     def propagation(self, link: tuple[str, str]) -> int:
         delay: Delay = self.network.delay
+        sites = self.network.sites
+        if sites is not None:
+            one, other = (self.roster.slot(name) % sites.count for name in link)
+            delay = delay if one == other else sites.across
         if self.network.matrix is not None:
             delay = self.network.exceptions(link[0], self.roster)[link[1]]
         for exception in self.network.links:
             if (exception.sender, exception.receiver) == link:
                 delay = exception.delay
-        return delay.draw(self.delays, self.network.tick_ns)
+        return delay.draw(self.delays, self.network.tick_ns) + self.risen()
+
+    def risen(self) -> int:
+        rise = self.network.rise
+        if rise is None or self.now < rise.at_ns:
+            return 0
+        passed = min(self.now - rise.at_ns, rise.for_ns)
+        added = rise.by_ns * passed // rise.for_ns if rise.for_ns else rise.by_ns
+        return added - added % self.network.tick_ns
 
     def send(self, sender: str, destinations: Sequence[str], message: WireMessage) -> None:
         network = self.network

@@ -16,6 +16,8 @@ from causalcast.simulation import (
     Link,
     Matrix,
     Network,
+    Rise,
+    Sites,
     Uniform,
     Weibull,
     read_matrix,
@@ -58,6 +60,21 @@ def test_one_slow_link_in_one_direction() -> None:
     assert arrivals(network) == {"p1": [10 * MS], "p2": [MS], "p3": [MS]}
     both = arrivals(network, 2, Broadcasts(1, Constant(0)))
     assert both == {"p0": [MS], "p1": [10 * MS]}
+
+
+def test_processes_at_two_sites() -> None:
+    network = Network(Constant(MS), sites=Sites(2, Constant(12 * MS)))
+    assert arrivals(network) == {"p1": [12 * MS], "p2": [MS], "p3": [12 * MS]}
+    matrix = Matrix(tuple((7 * MS,) * 4 for _ in range(4)))
+    assert arrivals(msgspec.structs.replace(network, matrix=matrix)) == {name: [7 * MS] for name in ("p1", "p2", "p3")}
+
+
+def test_links_that_become_slower() -> None:
+    network = Network(Constant(MS), rise=Rise(by_ns=40 * MS, at_ns=10 * MS, for_ns=40 * MS), tick_ns=MS)
+    every = Broadcasts(7, Constant(10 * MS), senders=1)
+    taken = arrivals(network, 2, every)["p1"]
+    assert [(time // MS) - 1 for time in taken] == [10, 30, 50, 70, 90, 100, 110]
+    assert arrivals(msgspec.structs.replace(network, rise=Rise(MS, 0, 0)), 2)["p1"] == [2 * MS]
 
 
 def test_the_packet_model_of_document_002() -> None:
@@ -138,7 +155,17 @@ def test_networks_that_do_not_fit(network: Network, words: str) -> None:
         simulate("tcb", nodes=2, messages=1, network=network)
 
 
-@pytest.mark.parametrize("text", ['{"loss": 2}', '{"tick_ns": 0}', '{"bits_per_second": 0}', '{"processing_ns": -1}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"loss": 2}',
+        '{"tick_ns": 0}',
+        '{"bits_per_second": 0}',
+        '{"processing_ns": -1}',
+        '{"sites": {"count": 0, "across": {"model": "constant", "delay_ns": 1}}}',
+        '{"rise": {"by_ns": -1, "at_ns": 0, "for_ns": 0}}',
+    ],
+)
 def test_networks_that_cannot_be(text: str) -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.json.decode(text, type=Network)

@@ -32,7 +32,7 @@ from causalcast.simulation.models import (
     Weibull,
     parse_delay,
 )
-from causalcast.simulation.network import Link, Matrix, Network, read_matrix
+from causalcast.simulation.network import Link, Matrix, Network, Rise, Sites, read_matrix
 from causalcast.simulation.simulator import Counters, Simulator, Workload
 from causalcast.simulation.workload import AnyWorkload, Broadcasts, Publications, Replies, Stream
 from causalcast.simulation.world import World
@@ -68,8 +68,10 @@ __all__ = [
     "Pause",
     "Publications",
     "Replies",
+    "Rise",
     "SimulatedHost",
     "Simulator",
+    "Sites",
     "Stream",
     "Suspicion",
     "Turnover",

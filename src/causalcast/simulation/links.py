@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from causalcast.model import ProcessId, Roster
     from causalcast.protocols import WireMessage
     from causalcast.simulation.models import Delay
-    from causalcast.simulation.network import Network
+    from causalcast.simulation.network import Network, Rise
     from causalcast.simulation.queue import TimeQueue
 
 
@@ -24,8 +24,9 @@ class Links:
         self._roster = roster
         self._queue = queue
         self._random = random.Random(f"{seed}=network")
-        self._uniform = network.matrix is None and not network.links
+        self._uniform = network.matrix is None and not network.links and network.sites is None
         """Whether all links share one model."""
+        self._site = {name: slot % network.sites.count for slot, name in enumerate(roster)} if network.sites else {}
         self._queued = bool(network.processing_ns or network.transmission_ns or network.bits_per_second)
         self._unqueued = frozenset(network.unqueued)
         self._exceptions: dict[ProcessId, dict[ProcessId, Delay]] = {}
@@ -49,6 +50,9 @@ class Links:
             delays = network.delay.draw_many(self._random, tick, len(destinations))
         else:
             delays = [self._model(sender, receiver).draw(self._random, tick) for receiver in destinations]
+        if network.rise is not None:
+            added = self._added(network.rise)
+            delays = [delay + added for delay in delays]
         if self._queued and not (self._unqueued and type(message).__name__ in self._unqueued):
             service = network.service_ns(wire_bytes)
             departure = max(now + network.processing_ns, self._free.get(sender, 0))
@@ -65,13 +69,25 @@ class Links:
         """When a copy arrives that the link itself repeats now: propagation only."""
         network = self._network
         time = self._queue.now + self._model(sender, receiver).draw(self._random, network.tick_ns)
+        if network.rise is not None:
+            time += self._added(network.rise)
         return self._in_order(sender, (receiver,), [time])[0] if network.fifo else time
 
     def _model(self, sender: ProcessId, receiver: ProcessId) -> Delay:
         exceptions = self._exceptions.get(sender)
         if exceptions is None:
             exceptions = self._exceptions[sender] = self._network.exceptions(sender, self._roster)
-        return exceptions.get(receiver, self._network.delay)
+        model = exceptions.get(receiver)
+        if model is None:
+            network = self._network
+            if network.sites is not None and self._site[sender] != self._site[receiver]:
+                return network.sites.across
+            return network.delay
+        return model
+
+    def _added(self, rise: Rise) -> int:
+        """What the rise adds now, a multiple of the tick."""
+        return rise.added_ns(self._queue.now) // self._network.tick_ns * self._network.tick_ns
 
     def _in_order(self, sender: ProcessId, destinations: Sequence[ProcessId], times: list[int]) -> list[int]:
         latest = self._latest.setdefault(sender, {})

@@ -5,7 +5,8 @@ A copy for each destination passes through
 1. *processing* in its sender, `processing_ns`, which holds up nothing else;
 2. the sender's one *send queue*, shared by all its links: a copy occupies it for `transmission_ns`, and for as long as
    its bytes take at `bits_per_second`;
-3. *propagation*: a draw of its link's model, the first that is given of `links`, `matrix` and `delay`.
+3. *propagation*: a draw of its link's model, the first that is given of `links`, `matrix`, `sites` and `delay`, and
+   what `rise` has added by then.
 
 1 and 2 with a processing and transmission of one unit of time are the packet model of document 002, section 4.5.1;
 2 with a bandwidth is that of document 003, section V-A. By default neither takes time.
@@ -56,6 +57,40 @@ class Matrix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise InvalidModelError(f"row {number} of the matrix holds {min(row)}, a negative latency")
 
 
+class Sites(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Processes are at `count` sites, dealt out in roster order (000, section 4.2.2: 5,000 at each of 2)."""
+
+    count: int
+    across: Delay
+    """From one site to another; within one it is the network's `delay`."""
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise InvalidModelError(f"processes cannot be at {self.count} sites")
+
+
+class Rise(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Propagation becomes longer: in even steps from nothing at `at_ns` to `by_ns` more after `for_ns`, and stays so.
+
+    Document 001, section 4, lets it grow to 5 s while an overlay is there.
+    """
+
+    by_ns: int
+    at_ns: int
+    for_ns: int
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            if getattr(self, name) < 0:
+                raise InvalidModelError(f"a rise with {name} of {getattr(self, name)} lies outside of time")
+
+    def added_ns(self, now: int) -> int:
+        """What a message sent `now` takes longer."""
+        if now < self.at_ns:
+            return 0
+        return self.by_ns * min(now - self.at_ns, self.for_ns) // self.for_ns if self.for_ns else self.by_ns
+
+
 class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How messages travel; see the module."""
 
@@ -64,6 +99,8 @@ class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether a message that would overtake an earlier one of its link arrives with it, right behind it."""
     links: tuple[Link, ...] = ()
     matrix: Matrix | None = None
+    sites: Sites | None = None
+    rise: Rise | None = None
     processing_ns: int = 0
     transmission_ns: int = 0
     bits_per_second: int | None = None
@@ -97,7 +134,7 @@ class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.transmission_ns + -(-wire_bytes * 8_000_000_000 // self.bits_per_second)
 
     def exceptions(self, sender: ProcessId, roster: Roster) -> dict[ProcessId, Delay]:
-        """The models of the links from `sender` that differ from `delay`."""
+        """The models of the links from `sender` that differ from `delay` and `sites`."""
         found: dict[ProcessId, Delay] = {}
         if self.matrix is not None:
             matrix = self.matrix
