@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from causalcast.lab.experiment import Experiment, Scalar
 
-DELAY_FIELDS: Final = frozenset({"delay", "interval", "wait", "thinking"})
+DELAY_FIELDS: Final = frozenset({"across", "delay", "interval", "wait", "thinking"})
 """Where a text is the short form of a random time."""
 _PARAMETER: Final = re.compile(r"\$(\w+)")
 _PROCESS: Final = re.compile(r"@(\d+)")
