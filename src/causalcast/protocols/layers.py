@@ -38,6 +38,9 @@ class Layer:
     def timer(self, timer: Timer) -> None:
         """One of its timers is due."""
 
+    standing: ClassVar[frozenset[str]] = frozenset()
+    """See `Process.standing`."""
+
     def tables(self) -> dict[str, int]:
         """See `Process.tables`."""
         return {}
@@ -121,6 +124,10 @@ class BaseProcess:
 
     def snapshot(self) -> bytes:
         raise UnsupportedByStackError("processes of this stack write nothing down: they cannot recover")
+
+    @property
+    def standing(self) -> frozenset[str]:
+        return frozenset()
 
     def tables(self) -> dict[str, int]:
         return {}

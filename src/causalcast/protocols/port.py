@@ -172,7 +172,11 @@ class Process(Protocol):
         """All that the process must not forget when it crashes: `Stack.recover` makes a process of it again."""
 
     def tables(self) -> dict[str, int]:
-        """By name, how much of it each table holds that must be gone when nothing is left to do (property P7).
+        """By name, how much each table holds. Empty: the stack says nothing of its tables."""
 
-        A table that has a base size counts what it holds beyond that. Empty: the stack says nothing of its tables.
+    @property
+    def standing(self) -> frozenset[str]:
+        """Those `tables` that hold something at rest as well: views, and what is known of each link.
+
+        All others must be empty when nothing is left to do (property P7).
         """

@@ -169,6 +169,10 @@ class StackProcess(BaseProcess):
         unstable = self.ordering.unstable
         return unstable + self._topics.unstable if self._topics else unstable
 
+    @property
+    def standing(self) -> frozenset[str]:
+        return self.membership.standing | self.dissemination.standing
+
     def tables(self) -> dict[str, int]:
         sizes: dict[str, int] = {}
         for part in (self.membership, self.dissemination, self.ordering, self._topics):

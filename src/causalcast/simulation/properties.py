@@ -360,8 +360,8 @@ def left_over(name: ProcessId, process: Process, members: Iterable[ProcessId]) -
 
 
 def own_tables(process: Process) -> Mapping[str, int]:
-    """For P7: what the process itself says of its tables."""
-    return process.tables()
+    """For P7: what the process itself says of its tables, but of those that stand."""
+    return {table: size for table, size in process.tables().items() if table not in process.standing}
 
 
 def grown(name: ProcessId, process: Process, sizes: TableSizes | None) -> list[Violation]:

@@ -284,6 +284,8 @@ class CPTCast(PRC):
         """Whether `peer` is sent payloads, not announcements."""
         return peer in self._safe and peer not in self._lazy
 
+    standing = PRC.standing | {"lazy"}
+
     def tables(self) -> dict[str, int]:
         return {
             **super().tables(),

@@ -259,6 +259,8 @@ class PRC(Search):
             for name in [name for name, links in self._expected.items() if peer in links]:
                 self._came(peer, name)
 
+    standing = Search.standing | {"in"}
+
     def tables(self) -> dict[str, int]:
         held = sum(len(incoming.before) + len(incoming.since or ()) for incoming in self._incoming.values())
         return {

@@ -385,6 +385,8 @@ class SafeLinks(Dissemination):
         elif isinstance(timer, tuple) and timer[1] in self._opening:
             self._attempt(timer[1])
 
+    standing: ClassVar[frozenset[str]] = frozenset({"safe"})
+
     def tables(self) -> dict[str, int]:
         """Sizes of its tables; `safe` and `opening` are links, `buffered` the messages that wait for the latter."""
         buffered = sum(len(opening.buffer or ()) for opening in self._opening.values())

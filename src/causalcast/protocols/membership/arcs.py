@@ -420,6 +420,8 @@ class Arcs(Overlay):
     def _one_of(self, names: Sequence[ProcessId]) -> ProcessId:
         return names[int(self._port.random.random() * len(names))]
 
+    standing = Overlay.standing | {"arcs", "theirs", "heard"}
+
     def tables(self) -> dict[str, int]:
         return {
             **super().tables(),

@@ -424,6 +424,8 @@ class HyParView(Overlay):
         choices = list(names)
         return choices[int(self._port.random.random() * len(choices))]
 
+    standing = Overlay.standing | {"passive"}
+
     def tables(self) -> dict[str, int]:
         return {
             **super().tables(),

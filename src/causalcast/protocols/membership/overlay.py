@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from causalcast.model import MembershipChanged, NotAMemberError
 from causalcast.protocols.layers import Membership
@@ -53,6 +53,8 @@ class Overlay(Membership):
 
     def switch_neighbour(self, peer: ProcessId) -> None:
         """Part with `peer` and take another in its place (000, SWITCH_NEIGHBOUR); where there is no other, keep it."""
+
+    standing: ClassVar[frozenset[str]] = frozenset({"neighbours", "lost"})
 
     def tables(self) -> dict[str, int]:
         """Sizes of its tables."""
