@@ -35,6 +35,8 @@ class BaseHost:
         """Size of the message sent last."""
         self.rows: Callable[[], int] = int
         """Brings the trace to where it is kept, and tells how many rows it has."""
+        self.over = False
+        """This process was evicted: nothing comes after the events in the queue."""
         self._waiting = 0
         self._choked = False
         """Nothing is read because the queue is full."""

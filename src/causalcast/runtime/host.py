@@ -35,13 +35,13 @@ from causalcast.runtime.journal import (
     Unsubscribe,
 )
 from causalcast.runtime.limits import PENDING_MESSAGES, QUEUED_EVENTS, UNSTABLE_MESSAGES
-from causalcast.runtime.mesh import Mesh
+from causalcast.runtime.mesh import BaseMesh, Mesh
 from causalcast.runtime.recovery import Past, decode_state, encode_state, events
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from causalcast.model import Event, ProcessId, Roster, Tag
+    from causalcast.model import Event, MembershipChanged, ProcessId, Roster, Tag
     from causalcast.protocols import Process, Stack, Timer, WireMessage
     from causalcast.runtime.address import Address
     from causalcast.runtime.journal import AnyInput, Journal
@@ -66,8 +66,8 @@ class Host(BaseHost):
         journal: Journal | None = None,
     ) -> None:
         super().__init__(me.name)
-        self._mesh = Mesh(self, me, listen, peers, tls)
-        self._links = self._mesh.links
+        self._mesh: BaseMesh[Any] = self._make_mesh(me, listen, peers, tls)
+        self._links: Mapping[ProcessId, Link] = self._mesh.links
         self._full: set[Link] = set()
         self._held: set[Link] = set()
         """Links not read because messages of their peer wait for causes."""
@@ -83,8 +83,13 @@ class Host(BaseHost):
         self._process: Process = stack.process(self, roster)
         self._take = self._process.take
 
+    def _make_mesh(
+        self, me: Identity, listen: Address, peers: Mapping[ProcessId, Address], tls: Tls | None
+    ) -> BaseMesh[Any]:
+        return Mesh(self, me, listen, peers, tls)
+
     @property
-    def mesh(self) -> Mesh:
+    def mesh(self) -> BaseMesh[Any]:
         """The links."""
         return self._mesh
 
@@ -234,13 +239,13 @@ class Host(BaseHost):
         while self._journal is None and not self.settled:
             await self.change()
 
-    def first_event(self) -> None:
+    def first_event(self) -> MembershipChanged | None:
         """Members are fixed: nothing has happened before the group is there."""
-        return
+        return None
 
-    def last_event(self) -> None:
+    def last_event(self) -> MembershipChanged | None:
         """Members are fixed: nothing comes after the last event that was taken."""
-        return
+        return None
 
     async def close(self) -> None:
         """Close every link; the process is not called again."""
