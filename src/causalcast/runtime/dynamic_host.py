@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from causalcast.runtime.address import Address
     from causalcast.runtime.dynamic_mesh import MemberLink
     from causalcast.runtime.dynamics import Dynamics
+    from causalcast.runtime.endpoint import LinkState
     from causalcast.runtime.link import Identity, Link
     from causalcast.runtime.mesh import BaseMesh
     from causalcast.runtime.tls import Tls
@@ -159,6 +160,11 @@ class DynamicHost(Host):
             self._settle(None)
         while not self._retired or any(link.unacknowledged for link in self._dynamic.links.values() if link.connected):
             await self.change()
+
+    def unfinished(self, links: Sequence[LinkState]) -> str:
+        if self._retired:
+            return super().unfinished(links)
+        return f"not all have taken its leave: {', '.join(self._membership.holding())}"
 
     def first_event(self) -> MembershipChanged | None:
         """That this process has joined, taken off the queue: its application knows."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from causalcast.model import UnsupportedByStackError
+from causalcast.model import CausalcastError, UnsupportedByStackError
 from causalcast.runtime.limits import EVICT_AFTER_LEAST_S
 
 if TYPE_CHECKING:
@@ -12,6 +12,10 @@ if TYPE_CHECKING:
 
     from causalcast.protocols import Stack
     from causalcast.runtime.address import Address
+
+
+class ImpatienceError(CausalcastError, ValueError):
+    """A failure detector that would take members for crashed that have nothing to say."""
 
 
 class Dynamics(NamedTuple):
@@ -23,12 +27,12 @@ class Dynamics(NamedTuple):
     evict_after: float | None = None
 
     def check(self, stack: Stack) -> None:
-        """Raise `UnsupportedByStackError` where `stack` has no use for any of it, `ValueError` for too short a time."""
+        """Raise `UnsupportedByStackError` where `stack` has no use for it, `ImpatienceError` for too short a time."""
         given = [name for name, value in self._asdict().items() if value is not None]
         if given and not (stack.dynamic and not stack.session_links):
             raise UnsupportedByStackError(f"{given[0]} is for `tcb-dynamic`: {stack.name!r} has no use for it")
         if self.evict_after is not None and not self.evict_after >= EVICT_AFTER_LEAST_S:
-            raise ValueError(
+            raise ImpatienceError(
                 f"evict_after is {EVICT_AFTER_LEAST_S:g} seconds at least, not {self.evict_after:g}: a member that is "
                 "well may say nothing for a while"
             )

@@ -345,8 +345,7 @@ class Group:
             async with asyncio.timeout(LINGER_S):
                 await host.finish()
         except TimeoutError:
-            behind = [f"{link.peer} ({link.unacknowledged} frames)" for link in self.links() if link.unacknowledged]
-            logger.warning("%s: closes although not everything is acknowledged: %s", self.name, ", ".join(behind))
+            logger.warning("%s: closes although %s", self.name, host.unfinished(self.links()))
         finally:
             self._closed.set()
             host.arrived.set()
