@@ -176,7 +176,9 @@ class DynamicHost(Host):
         return None
 
     def last_event(self) -> MembershipChanged | None:
-        """That this process has left, if nobody has taken that."""
+        """That this process has left, if nobody has taken that; also if not all have let go of it in time."""
+        if self._membership.leaving:
+            return MembershipChanged(left=(self.name,))
         event = self.queue[-1] if self.queue else None
         return event if isinstance(event, MembershipChanged) and self._retired else None
 
