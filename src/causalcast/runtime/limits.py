@@ -95,6 +95,11 @@ LET_GO_S: Final = 5.0
 EVICT_AFTER_LEAST_S: Final = 2 * HEARTBEAT_S
 """The shortest silence after which members may be evicted: a member that is well says something every `HEARTBEAT_S`."""
 
+SUSPECT_S: Final = 5.0
+"""A fixed member that was there and was not heard of for so long is taken for crashed, where the stack goes on without
+it; that is taken back when it is heard of again.
+"""
+
 DETECTIONS: Final = 8
 """How often a failure detector looks within the silence that it waits for."""
 
