@@ -21,7 +21,7 @@ demo-pubsub: $(VENV)/.has-audit $(VENV)/.has-java ## Sixteen processes, topics w
 	@$(BIN)/python -m demo.pubsub
 
 SECONDS := 600
-chaos: $(VENV)/.has-audit $(VENV)/.has-java ## Five members killed, stopped and cut off for SECONDS=600, and the audit on Spark
+chaos: $(VENV)/.has-audit $(VENV)/.has-java ## Members killed, stopped, cut off, joining, leaving, evicted for SECONDS=600, and the audit on Spark
 	@$(BIN)/python -m chaos --seconds $(SECONDS)
 
 test: lint $(VENV)/.has-browser ## Lint, types, import contracts and all tests

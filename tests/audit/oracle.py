@@ -376,7 +376,8 @@ class _Topic:
         must = nobody_stopped and self.oracle.correct(q) and stays and not self.oracle.logs[q].holes
         for m, at in stable.items():
             if m not in position:
-                if not self.oracle.logs[q].holes:
+                given = bool(came) and m not in owed
+                if not self.oracle.logs[q].holes and not given:
                     self._fault("stable-order", q, m)
             elif position[m] > at:
                 self._fault("stable-order", q, m)

@@ -47,3 +47,27 @@ def test_faulty_runs_are_judged_as_the_properties_say(
             gone = rng.choice(rows)["process"]
             rows = [row for row in rows if row["process"] != gone] or rows
         compare(seed, judge(rows, crashed), rows, crashed)
+
+
+def told(process: str, *events: tuple[str, str | None]) -> list[Row]:
+    """The log of a process: events, each with its message as `origin:counter`."""
+    rows: list[Row] = []
+    for seq, (event, message) in enumerate(events, 1):
+        row: Row = {"process": process, "seq": seq, "event": event}
+        if message is not None:
+            origin, _, counter = message.partition(":")
+            row |= {"origin": origin, "counter": int(counter)}
+        rows.append(row)
+    return rows
+
+
+def test_a_joiner_may_report_stable_what_came_with_its_state_and_nobody_else_what_it_never_delivered() -> None:
+    sent = told("a", ("broadcast", "a:1"), ("stable", "a:1"), ("broadcast", "a:2"), ("broadcast", "a:3"))
+    rest = (("deliver", "a:2"), ("stable", "a:2"), ("deliver", "a:3"))
+    given = told("b", ("join", None), ("stable", "a:1"), *rest)
+    assert not any(case.kind == "stable-order" for case in judge([*sent, *given]))
+    never = told("b", ("stable", "a:1"), *rest)
+    assert [case.finding().message for case in judge([*sent, *never]) if case.kind == "stable-order"] == ["a:1"]
+    # What it is entitled to did not come with the state: it delivered an earlier message of that origin.
+    skipped = told("b", ("join", None), ("deliver", "a:1"), ("stable", "a:1"), ("stable", "a:2"), ("deliver", "a:3"))
+    assert "a:2" in [case.finding().message for case in judge([*sent, *skipped]) if case.kind == "stable-order"]

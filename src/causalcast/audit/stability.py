@@ -55,7 +55,8 @@ def check_stability(view: View) -> None:
             view.add("stable-order", rows[again], at=seq[again], cause_at=stable[rows[again]], reason=TWICE_STABLE)
     view.stable_owed = _stability_owed(view)
     given = np.flatnonzero(stable)
-    never = given[view.position[given] == 0]
+    # What came with the state that a joiner took over is not delivered there, and may become stable there.
+    never = given[(view.position[given] == 0) & (view.owed[given] | (not view.arrivals))]
     if not view.member.holes:
         view.add("stable-order", never, at=stable[never], reason=STABLE_UNDELIVERED)
     early = given[(view.position[given] > stable[given])]

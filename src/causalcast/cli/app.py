@@ -12,6 +12,7 @@ import typer
 from causalcast.cli.audit import audit
 from causalcast.cli.console import forget_stdout, open_standard_streams
 from causalcast.cli.errors import CommandError
+from causalcast.cli.evict import evict
 from causalcast.cli.explore import explore
 from causalcast.cli.history import history
 from causalcast.cli.importing import import_
@@ -43,6 +44,7 @@ app = typer.Typer(
 app.command()(node)
 app.command()(status)
 app.command()(members)
+app.command()(evict)
 app.command()(simulate)
 app.command()(explore)
 app.command()(audit)

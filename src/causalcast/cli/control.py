@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from causalcast.cli.errors import CommandError
+from causalcast.model import CausalcastError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -21,14 +22,19 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS: Final = 5.0
 """How long a question may take, and how long the node waits for one."""
-QUESTION_BYTES: Final = 256
+QUESTION_BYTES: Final = 512
+EVICTION_SECONDS: Final = 4.0
+"""How long an answer about an eviction waits for the members to agree."""
+POLL_SECONDS: Final = 0.02
 EXIT_NO_NODE: Final = 2
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What comes back: one of the two."""
+    """What comes back: one of the three."""
 
     status: dict[str, Any] | None = None
+    evicted: bool | None = None
+    """Whether the eviction that was asked for is decided already."""
     error: str | None = None
 
 
@@ -77,7 +83,9 @@ def _handler(group: Group) -> Any:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 question = await reader.readline()
-            writer.write(msgspec.json.encode(_answer(group, question.strip())) + b"\n")
+            async with asyncio.timeout(ANSWER_SECONDS):
+                answer = await _answer(group, question.strip().decode(errors="replace"))
+            writer.write(msgspec.json.encode(answer) + b"\n")
             async with asyncio.timeout(ANSWER_SECONDS):
                 await writer.drain()
         except (OSError, TimeoutError, ValueError):
@@ -91,19 +99,42 @@ def _handler(group: Group) -> Any:
     return handle
 
 
-def _answer(group: Group, question: bytes) -> Answer:
-    if question != b"status":
-        return Answer(error=f"{question[:80].decode(errors='replace')!r} is no question; ask for status")
-    return Answer(status=msgspec.to_builtins(group.status()))
+async def _answer(group: Group, question: str) -> Answer:
+    word, _, name = question.partition(" ")
+    if question == "status":
+        return Answer(status=msgspec.to_builtins(group.status()))
+    if word == "evict" and name:
+        try:
+            group.evict(name)
+        except CausalcastError as error:
+            return Answer(error=str(error))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(EVICTION_SECONDS):
+                while name in group.members:
+                    await asyncio.sleep(POLL_SECONDS)
+        return Answer(evicted=name not in group.members)
+    return Answer(error=f"{question[:80]!r} is no question; ask for status, or to evict NAME")
 
 
-def ask(path: Path) -> dict[str, Any]:
+def ask_status(path: Path) -> dict[str, Any]:
     """The status of the node whose control socket is `path`. Raises `CommandError`."""
+    return _ask(path, "status").status or {}
+
+
+def ask_to_evict(path: Path, name: str) -> bool:
+    """Have the node whose control socket is `path` evict `name`; whether the members have agreed already.
+
+    Raises `CommandError`.
+    """
+    return bool(_ask(path, f"evict {name}").evicted)
+
+
+def _ask(path: Path, question: str) -> Answer:
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(ANSWER_SECONDS)
             connection.connect(str(path))
-            connection.sendall(b"status\n")
+            connection.sendall(question.encode() + b"\n")
             answer = b""
             while chunk := connection.recv(1 << 16):
                 answer += chunk
@@ -114,6 +145,6 @@ def ask(path: Path) -> dict[str, Any]:
         raise CommandError(f"no node answers at {path}: {error.strerror or error}", EXIT_NO_NODE) from error
     except msgspec.DecodeError as error:
         raise CommandError(f"what answers at {path} is no node of causalcast", EXIT_NO_NODE) from error
-    if found.status is None:
+    if found.error is not None:
         raise CommandError(f"the node at {path}: {found.error}", EXIT_NO_NODE)
-    return found.status
+    return found

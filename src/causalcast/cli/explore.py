@@ -70,7 +70,8 @@ def explore(  # noqa: PLR0913 - one parameter per option
         typer.Option(
             metavar="SCRIPT",
             help="What processes do besides, each step at any time: `p2: join p0, leave; p1: suspect p0`. Steps are "
-            "`broadcast [TOPIC]`, `join CONTACT`, `leave`, `suspect PEER`, `subscribe TOPIC`, `unsubscribe TOPIC`.",
+            "`broadcast [TOPIC]`, `join CONTACT`, `leave`, `suspect PEER`, `trust PEER`, `subscribe TOPIC`, "
+            "`unsubscribe TOPIC`.",
         ),
     ] = "",
     properties: Annotated[
@@ -170,7 +171,9 @@ def _check_faults(faults: dict[str, int], stack: Stack) -> None:
         if stack.recovers and not stack.session_links
         else f"processes of the stack {name} cannot recover",
         "break": "" if stack.session_links else f"the stack {name} is made for durable links, which do not break",
-        "suspect": "" if stack.dynamic else f"the members of the stack {name} are fixed, nobody can be put out",
+        "suspect": ""
+        if stack.dynamic or stack.suspects
+        else f"the members of the stack {name} are fixed, nobody can be put out",
     }
     for fault in faults:
         if reasons.get(fault):

@@ -49,6 +49,9 @@ STDIN, STDOUT = 0, 1
 LONGEST_COMMAND: Final = len("pub  ") + MAX_TOPIC_BYTES
 """What a line about a topic adds to its payload."""
 
+EXIT_EVICTED: Final = 4
+"""The others have taken this member for crashed."""
+
 LAST_WORDS_SECONDS: Final = 2.0
 """How long a node that ends waits for the reader of its output."""
 
@@ -65,6 +68,18 @@ def node(  # noqa: PLR0913, PLR0917 - the options of the command
             metavar="HOST:PORT,...", help="Where a member listens, to join through; where members come and go."
         ),
     ] = "",
+    advertise: Annotated[
+        str,
+        typer.Option(metavar="HOST:PORT", help="Where others reach this member if not at --listen; on tcb-dynamic."),
+    ] = "",
+    evict_after: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="Evict a member of which nothing was heard for so long; on tcb-dynamic. Without it nobody is evicted "
+            "unless `causalcast evict` says so.",
+        ),
+    ] = None,
     stack_name: Annotated[str, typer.Option("--stack", help="One of `causalcast stacks`.")] = DEFAULT_STACK,
     topics: Annotated[
         bool, typer.Option("--topics", help="Lines are `sub TOPIC`, `unsub TOPIC` and `pub TOPIC TEXT`.")
@@ -91,7 +106,9 @@ def node(  # noqa: PLR0913, PLR0917 - the options of the command
     ] = "every-message",
     control: Annotated[
         Path | None,
-        typer.Option(metavar="PATH", help="A socket for `causalcast status` and `members`; only this user may ask."),
+        typer.Option(
+            metavar="PATH", help="A socket for `causalcast status`, `members`, `evict`; only this user may ask."
+        ),
     ] = None,
     metrics: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Serve Prometheus metrics there, at /metrics.")
@@ -117,6 +134,9 @@ def node(  # noqa: PLR0913, PLR0917 - the options of the command
     - `causalcast node paris --listen 127.0.0.1:7401 --stack cptcast`
 
     - `causalcast node london --listen 127.0.0.1:7402 --stack cptcast --join 127.0.0.1:7401`
+
+    On `tcb-dynamic` a member that crashed is evicted, by `causalcast evict` or by `--evict-after`. One that is evicted
+    although it is alive ends with status 4.
     """
     chosen = stack(stack_name)
     if topics and not chosen.topics:
@@ -139,6 +159,8 @@ def node(  # noqa: PLR0913, PLR0917 - the options of the command
         tls=tls,
         journal=journal,
         durability=cast("Durability", durability),
+        advertise=advertise or None,
+        evict_after=evict_after,
     )
     # Where topics are all that there is, nobody is subscribed to the group itself.
     by_topic = topics or (chosen.topics and chosen.topic_message is None)
@@ -193,6 +215,11 @@ async def _run(member: Group, listen: str, control: Path | None, metrics: Addres
         for task in done:
             await task
     await output.close(LAST_WORDS_SECONDS)
+    if group.evicted:
+        raise CommandError(
+            f"{group.name} was evicted: the other members took it for crashed; it can join again under a new name",
+            EXIT_EVICTED,
+        )
     if output.error is not None:
         raise CommandError(f"cannot write to standard output: {output.error.strerror}", 2)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from causalcast.cli.errors import CommandError
-from causalcast.simulation.steps import Broadcast, Join, Leave, Subscribe, Suspect, Unsubscribe
+from causalcast.simulation.steps import Broadcast, Join, Leave, Subscribe, Suspect, Trust, Unsubscribe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from causalcast.protocols import Stack
     from causalcast.simulation.steps import ApplicationStep
 
-STEPS: Final = "broadcast [TOPIC], join CONTACT, leave, suspect PEER, subscribe TOPIC, unsubscribe TOPIC"
+STEPS: Final = "broadcast [TOPIC], join CONTACT, leave, suspect PEER, trust PEER, subscribe TOPIC, unsubscribe TOPIC"
 
 
 def scripts_of(text: str, names: Sequence[ProcessId], stack: Stack) -> dict[ProcessId, tuple[ApplicationStep, ...]]:
@@ -51,18 +51,21 @@ def _step(name: ProcessId, words: Sequence[str], names: Sequence[ProcessId], sta
             step = Unsubscribe(name, topic)
         case ["leave"]:
             step = Leave(name)
-        case ["join", contact]:
-            step = Join(name, _other(name, contact, names))
-        case ["suspect", peer]:
-            step = Suspect(name, _other(name, peer, names))
+        case [("join" | "suspect" | "trust") as word, peer]:
+            step = _WITH_ANOTHER[word](name, _other(name, peer, names))
         case _:
             raise CommandError(f"--script: {' '.join(words)!r} is no step; choose from {STEPS}", 2)
     if isinstance(step, Broadcast | Subscribe | Unsubscribe):
         if not stack.topics:
             raise CommandError(f"--script: the stack {stack.name} has no topics, so no {' '.join(words)!r}", 2)
-    elif not stack.dynamic:
+    elif isinstance(step, Trust) and not stack.suspects:
+        raise CommandError(f"--script: processes of the stack {stack.name} take no suspicion back", 2)
+    elif not (stack.dynamic or (stack.suspects and isinstance(step, Suspect | Trust))):
         raise CommandError(f"--script: the members of the stack {stack.name} are fixed, so no {' '.join(words)!r}", 2)
     return step
+
+
+_WITH_ANOTHER: Final[dict[str, type[Join | Suspect | Trust]]] = {"join": Join, "suspect": Suspect, "trust": Trust}
 
 
 def _other(name: ProcessId, other: str, names: Sequence[ProcessId]) -> ProcessId:

@@ -26,6 +26,8 @@ class StackRow(msgspec.Struct, frozen=True):
     topics: bool
     recovers: bool
     """Whether a process survives a crash with what it had written down."""
+    suspects: bool
+    """Whether its members go on without those who are taken for crashed."""
     message_cost: str
     process_cost: str
     source: str
@@ -45,6 +47,7 @@ def _row(stack: Stack) -> StackRow:
         links="sessions" if stack.session_links else "FIFO" if stack.fifo_links else "any order",
         topics=stack.topics,
         recovers=stack.recovers,
+        suspects=stack.suspects,
         message_cost=stack.message_cost,
         process_cost=stack.process_cost,
         source=stack.source,

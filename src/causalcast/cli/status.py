@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from causalcast.cli.console import stdout_console
-from causalcast.cli.control import ask
+from causalcast.cli.control import ask_status
 from causalcast.runtime import Status
 
 ControlSocket = Annotated[
@@ -32,7 +32,7 @@ def status(path: ControlSocket, *, json: AsJson = False) -> None:
 
     - `causalcast status /run/paris.sock --json | jq .unstable`
     """
-    answer = ask(path)
+    answer = ask_status(path)
     if json:
         print(msgspec.json.encode(answer).decode())
         return
@@ -62,7 +62,7 @@ def members(path: ControlSocket, *, json: AsJson = False) -> None:
 
     - `causalcast members /run/paris.sock`
     """
-    answer = ask(path)
+    answer = ask_status(path)
     if json:
         print(msgspec.json.encode({"members": answer["members"], "links": answer["links"]}).decode())
         return

@@ -104,6 +104,7 @@ _repaired = partial(
     Stack,
     membership=DiagnosedVCube,
     dynamic=False,
+    suspects=True,
     fifo_links=False,
     message_cost="the ordering's; n-1 copies, n-1 acks; log2(n) tests a round while any are on their way",
     process_cost="the ordering's; O(n) counts, the messages not known to be everywhere",
@@ -152,7 +153,8 @@ HYPERCUBE_STACKS: Final = (
         dissemination=VCubePS,
         wire_types=VCubePS.wire_types,
         message_cost="2 numbers per direct dependency; 1 copy and 1 ack per subscriber",
-        process_cost="O(n) words per topic, the publications that wait",
+        process_cost="O(n) words per topic, the publications that wait, the last 1,024",
+        suspects=True,
         source="002, algorithms 3 and 4",
     ),
     _single_rooted(

@@ -72,6 +72,10 @@ class Membership(Layer):
         """See `Process.suspect`."""
         raise UnsupportedByStackError(f"the members of this stack are fixed: {peer!r} cannot be evicted")
 
+    def trust(self, peer: ProcessId) -> None:
+        """See `Process.trust`."""
+        raise UnsupportedByStackError(f"this stack suspects nobody, so not {peer!r} either")
+
     def link_down(self, peer: ProcessId) -> None:
         """See `Process.link_down`."""
 
@@ -107,6 +111,9 @@ class BaseProcess:
 
     def suspect(self, peer: ProcessId) -> None:
         raise UnsupportedByStackError(f"the members of this stack are fixed: {peer!r} cannot be evicted")
+
+    def trust(self, peer: ProcessId) -> None:
+        raise UnsupportedByStackError(f"this stack suspects nobody, so not {peer!r} either")
 
     def link_down(self, peer: ProcessId) -> None:
         """Durable links do not break."""

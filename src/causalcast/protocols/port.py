@@ -153,6 +153,9 @@ class Process(Protocol):
     def suspect(self, peer: ProcessId) -> None:
         """A failure detector, or the operator, takes `peer` for crashed. It may be wrong."""
 
+    def trust(self, peer: ProcessId) -> None:
+        """What was said with `suspect` was wrong: `peer` is there. Nothing happens if it is not suspected."""
+
     def link_down(self, peer: ProcessId) -> None:
         """The session link to `peer`, for which this process had said `connect`, is gone, with what was on it."""
 

@@ -60,6 +60,8 @@ class Stack:
     """Of a stack whose topics are groups of their own over the same links (see `topics`): what carries their messages;
     it is one of `wire_types` too.
     """
+    suspects: bool = False
+    """Whether its static members are told who is taken for crashed (`suspect`), and when that was wrong (`trust`)."""
     recovers: bool = False
     """Whether its processes can be made again from what they wrote down: the ordering is `Recoverable`."""
 
@@ -189,6 +191,9 @@ class StackProcess(BaseProcess):
 
     def suspect(self, peer: ProcessId) -> None:
         self.membership.suspect(peer)
+
+    def trust(self, peer: ProcessId) -> None:
+        self.membership.trust(peer)
 
     def link_down(self, peer: ProcessId) -> None:
         self.membership.link_down(peer)

@@ -13,10 +13,11 @@ from causalcast.protocols.wire import FRAME_HEADER_BYTES
 from causalcast.runtime.recovery import Sent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from causalcast.model import Event, Message, ProcessId, Tag
     from causalcast.protocols import Process, Timer
+    from causalcast.runtime.endpoint import LinkState
 
 
 class BaseHost:
@@ -35,6 +36,8 @@ class BaseHost:
         """Size of the message sent last."""
         self.rows: Callable[[], int] = int
         """Brings the trace to where it is kept, and tells how many rows it has."""
+        self.over = False
+        """This process was evicted: nothing comes after the events in the queue."""
         self._waiting = 0
         self._choked = False
         """Nothing is read because the queue is full."""
@@ -51,6 +54,11 @@ class BaseHost:
     def sent(self, tag: Tag, topic: str, payload: bytes) -> Sent:
         """What the trace tells of the message broadcast last."""
         return Sent(tag, topic, len(payload), FRAME_HEADER_BYTES + self.encoded_bytes - len(payload))
+
+    def unfinished(self, links: Sequence[LinkState]) -> str:
+        """What is left to do although it closes; `links` are the states of the links."""
+        behind = [f"{link.peer} ({link.unacknowledged} frames)" for link in links if link.unacknowledged]
+        return f"not everything is acknowledged: {', '.join(behind)}"
 
     async def change(self) -> None:
         """Wait until something may have changed that a broadcast or `close` waits for, or `notify` is called."""

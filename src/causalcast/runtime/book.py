@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
     from causalcast.protocols import WireMessage
 
+EVERYWHERE: Final = ("", "0.0.0.0", "::")
+"""Hosts to listen on, and none that can be dialled."""
+
 MAX_HOST: Final = 255
 MAX_PORT: Final = 65_535
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import secrets
-import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -27,18 +25,26 @@ from causalcast.model.roster import MAX_NAME_BYTES, is_name
 from causalcast.protocols import DEFAULT_STACK, stack
 from causalcast.protocols.topics import MAX_TOPIC_BYTES
 from causalcast.runtime.address import Address
+from causalcast.runtime.dynamic_host import DynamicHost
+from causalcast.runtime.dynamics import NO_DYNAMICS, Dynamics
 from causalcast.runtime.host import Host
 from causalcast.runtime.journal import DURABILITIES, Journal, Owner
-from causalcast.runtime.limits import EVENTS_PER_TURN, FRAME_LIMIT, LINGER_S, STALL_WARNING_S, TRACE_FLUSH_S
+from causalcast.runtime.limits import (
+    EVENTS_PER_TURN,
+    FRAME_LIMIT,
+    LINGER_S,
+    STALL_WARNING_S,
+    TRACE_FLUSH_S,
+)
 from causalcast.runtime.link import Identity, roster_digest
 from causalcast.runtime.session_host import SessionHost
 from causalcast.runtime.status import Status
 from causalcast.runtime.topic import Topic
-from causalcast.runtime.tracing import Tracer, cut_to_whole_rows
-from causalcast.trace import JsonLinesWriter
+from causalcast.runtime.tracing import Tracer, open_sink
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    import os
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
@@ -70,15 +76,25 @@ def open(  # noqa: PLR0913 - all but the first by name
     tls: Tls | None = None,
     journal: str | os.PathLike[str] | None = None,
     durability: Durability = "every-message",
+    advertise: str | None = None,
+    give_state: Callable[[], bytes] | None = None,
+    take_state: Callable[[bytes], None] | None = None,
+    evict_after: float | None = None,
 ) -> Group:
     """The member `name` of a group whose other members are `peers` (name to `host:port`); use it with `async with`.
 
     All members must be given the same names, `group`, `stack` and `frame_limit`. `listen` is `host:port`; port 0 takes
     any, see `Group.address`.
 
-    On a stack for session links (`causalcast stacks` says which) members come and go: instead of `peers` give `join`,
-    where a member listens, or several in a list to try; without it this member is the first of its group. Entering the
-    context joins the group, closing leaves it. A name is one life: who comes back takes a new one.
+    On a stack whose members are dynamic (`causalcast stacks` says which) they come and go: instead of `peers` give
+    `join`, where a member listens, or several in a list to try; without it this member is the first of its group.
+    Entering the context joins the group, closing leaves it. A name is one life: who comes back takes a new one.
+
+    On `tcb-dynamic` the application's own state can go with a join. `give_state` is called at a member through which
+    another one joins, while the application waits for its next event: it returns the state after all events taken and
+    messages broadcast so far. `take_state` gets it at the joiner, before the context is entered. All members have both,
+    or none has. `evict_after` is a failure detector: a member of whom nothing was heard for so many seconds is evicted.
+    `advertise` is the `host:port` at which others reach this member, if it is not `listen`.
 
     `trace` is a folder, where `NAME.jsonl` is written (one that is there already becomes `NAME.jsonl.1`, `.2`, ...), or
     a sink of your own, which is closed with the group.
@@ -92,12 +108,14 @@ def open(  # noqa: PLR0913 - all but the first by name
     a process that is killed comes back and a machine that loses its power may not; with "none" there is no journal.
 
     Raises `InvalidNameError`, `InvalidAddressError`, `UnknownStackError`, `UnsupportedByStackError` for `peers` where
-    members come and go, `join` where they are fixed, and a journal where the stack keeps nothing, `ValueError` for
-    another durability; entering the context raises `OSError` if the address cannot be had, `TlsError` if the
-    certificates cannot be used, `JournalError` if the journal cannot, `JoinError` if no contact lets this member in.
+    members come and go, `join` where they are fixed, a journal where the stack keeps nothing, and on other stacks for
+    what is only for `tcb-dynamic`, `ValueError` for another durability and too short an `evict_after`; entering the
+    context raises `OSError` if the address cannot be had, `TlsError` if the certificates cannot be used, `JournalError`
+    if the journal cannot, `JoinError` if no contact lets this member in.
     """
     contacts = (join,) if isinstance(join, str) else tuple(join)
-    return Group(name, listen, peers, stack, group, trace, frame_limit, tls, journal, durability, contacts)
+    dynamics = Dynamics(None if advertise is None else Address.parse(advertise), give_state, take_state, evict_after)
+    return Group(name, listen, peers, stack, group, trace, frame_limit, tls, journal, durability, contacts, dynamics)
 
 
 class Group:
@@ -120,26 +138,27 @@ class Group:
         journal: str | os.PathLike[str] | None = None,
         durability: Durability = "every-message",
         contacts: Sequence[str] = (),
+        dynamics: Dynamics = NO_DYNAMICS,
     ) -> None:
         self.name = name
         """The name of this member."""
-        self.members = Roster((name, *peers))
-        """The names of all members; where they come and go, this one's alone."""
-        self.payload_limit = frame_limit - _metadata_bound(self.members)
+        self._roster = Roster((name, *peers))
+        self.payload_limit = frame_limit - _metadata_bound(self._roster)
         """The largest payload in bytes that `broadcast` takes."""
         if self.payload_limit < 1:
             raise ValueError(f"a frame limit of {frame_limit} bytes leaves no room for a payload")
         if not is_name(group):
             raise InvalidNameError(f"{group!r} cannot name a group: use 1 to {MAX_NAME_BYTES} bytes of UTF-8")
         self._stack = stack(stack_name)
-        if peers and self._stack.session_links:
+        dynamics.check(self._stack)
+        if peers and self._stack.dynamic:
             raise UnsupportedByStackError(
                 f"members of {stack_name!r} come and go and are not listed: give the address of one that is there, "
                 "to join through, instead of peers"
             )
-        if contacts and not self._stack.session_links:
+        if contacts and not self._stack.dynamic:
             raise UnsupportedByStackError(f"the members of {stack_name!r} are fixed: list them as peers, none can join")
-        if self._stack.session_links and frame_limit < LEAST_FRAME_LIMIT:
+        if self._stack.dynamic and frame_limit < LEAST_FRAME_LIMIT:
             raise ValueError(f"members of {stack_name!r} need a frame limit of {LEAST_FRAME_LIMIT} bytes at least")
         if durability not in DURABILITIES:
             raise ValueError(f"durability is one of {', '.join(DURABILITIES)}, not {durability!r}")
@@ -147,16 +166,20 @@ class Group:
         self._durability = durability
         if self._journal is not None and not self._stack.recovers:
             raise UnsupportedByStackError(f"members of {stack_name!r} cannot recover: {journal} would be of no use")
-        self._me = Identity(group, name, roster_digest(self.members), stack_name, frame_limit, secrets.randbits(63) | 1)
+        fixed = "" if self._stack.dynamic else roster_digest(self._roster)
+        self._me = Identity(group, name, fixed, stack_name, frame_limit, secrets.randbits(63) | 1)
         self._listen = Address.parse(listen)
         self._peers = {peer: Address.parse(text) for peer, text in peers.items()}
         found = [Address.parse(text) for text in contacts]
         self._contacts = tuple(each._replace(host=each.host or "localhost") for each in found)
+        self._dynamics = dynamics
         self._tls = tls
         self._trace = trace
         self._tracer: Tracer | None = None
         self._flushing: asyncio.TimerHandle | None = None
         self._host: Host | SessionHost | None = None
+        self._between_events: Callable[[], None] | None = None
+        """Tells the host that the application has done with the last event, where that matters."""
         self._first: Event | None = None
         """What the application is told first, and knows already: that it has joined."""
         self._turn = asyncio.Lock()
@@ -175,6 +198,32 @@ class Group:
         return str(self._running.mesh.address)
 
     @property
+    def members(self) -> Roster:
+        """The names of all members. On `tcb-dynamic` those of now, this one among them until it has left; on other
+        stacks where they come and go, this one's alone.
+        """
+        host = self._host
+        return Roster(host.members or (self.name,)) if isinstance(host, DynamicHost) else self._roster
+
+    @property
+    def evicted(self) -> bool:
+        """Whether the others have taken this member for crashed: iteration ends behind what it has received."""
+        return self._running.over
+
+    def evict(self, name: ProcessId) -> None:
+        """Take the member `name` for crashed: the others agree on what it has sent, and go on without it.
+
+        It is done when `MembershipChanged` names it. One that is alive is told, and out. Raises `NotAMemberError` if
+        `name` is no other member, `UnsupportedByStackError` on all stacks but `tcb-dynamic`.
+        """
+        host = self._open
+        if not isinstance(host, DynamicHost):
+            raise UnsupportedByStackError(
+                f"{name!r} cannot be evicted: members of {self._stack.name!r} have no say in it"
+            )
+        host.evict(name)
+
+    @property
     def untaken(self) -> int:
         """How many events wait here for the application to take them."""
         return len(self._running.queue)
@@ -188,12 +237,13 @@ class Group:
         host = self._running
         links = self.links()
         others = [link.peer for link in links] if self._stack.session_links else self.members.others(self.name)
+        own = () if isinstance(host, DynamicHost) and self.name not in host.members else (self.name,)
         return Status(
             name=self.name,
             group=self._me.group,
             stack=self._stack.name,
             address=self.address,
-            members=tuple(sorted((self.name, *others))),
+            members=tuple(sorted((*own, *others))),
             broadcasts=self._counts[Tag],
             deliveries=self._counts[Delivered],
             stable=self._counts[Stable],
@@ -249,6 +299,8 @@ class Group:
         if self._first is not None:
             event, self._first = self._first, None
             return event
+        if self._between_events is not None:
+            self._between_events()
         queue = host.queue
         while not queue or self._in_turn >= EVENTS_PER_TURN:
             self._in_turn = 0
@@ -256,6 +308,8 @@ class Group:
                 raise StopAsyncIteration
             if queue:
                 await asyncio.sleep(0)
+            elif host.over:
+                raise StopAsyncIteration
             else:
                 await host.arrived.wait()
         if self._closed.is_set():
@@ -291,8 +345,7 @@ class Group:
             async with asyncio.timeout(LINGER_S):
                 await host.finish()
         except TimeoutError:
-            behind = [f"{link.peer} ({link.unacknowledged} frames)" for link in self.links() if link.unacknowledged]
-            logger.warning("%s: closes although not everything is acknowledged: %s", self.name, ", ".join(behind))
+            logger.warning("%s: closes although %s", self.name, host.unfinished(self.links()))
         finally:
             self._closed.set()
             host.arrived.set()
@@ -330,11 +383,15 @@ class Group:
         return self
 
     def _make_host(self) -> Host | SessionHost:
+        if self._stack.dynamic and not self._stack.session_links:
+            host = DynamicHost(self._me, self._stack, self._listen, self._contacts, self._tls, self._dynamics)
+            self._between_events = host.between_events
+            return host
         if self._stack.session_links:
             return SessionHost(self._me, self._stack, self._listen, self._contacts, self._tls)
         journal = self._open_journal()
         me = self._me if journal is None else replace(self._me, incarnation=journal.incarnation)
-        return Host(me, self.members, self._stack, self._listen, self._peers, self._tls, journal)
+        return Host(me, self._roster, self._stack, self._listen, self._peers, self._tls, journal)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
@@ -384,13 +441,13 @@ class Group:
             return None
         me = self._me
         return Journal(
-            self._journal, Owner(me.group, me.name, self.members.names, me.stack, me.frame_limit), self._durability
+            self._journal, Owner(me.group, me.name, self._roster.names, me.stack, me.frame_limit), self._durability
         )
 
     def _begin_trace(self, past: Past | None) -> None:
         assert self._host is not None
         assert self._trace is not None
-        sink, known = _sink(self._trace, self.name, goes_on=past is not None)
+        sink, known = open_sink(self._trace, self.name, goes_on=past is not None)
         self._tracer = Tracer(sink, self.name, with_context="P4" in self._stack.promises)
         self._host.rows = self._tracer.rows
         if past is not None:
@@ -401,30 +458,6 @@ class Group:
         assert self._tracer is not None
         self._tracer.flush()
         self._flushing = asyncio.get_running_loop().call_later(TRACE_FLUSH_S, self._flush_trace)
-
-
-def _sink(trace: str | os.PathLike[str] | TraceSink, name: ProcessId, *, goes_on: bool) -> tuple[TraceSink, int]:
-    """Where the trace goes, and the number of the last row there; a sink of the application's own has them all."""
-    if not isinstance(trace, str | os.PathLike):
-        return trace, sys.maxsize
-    folder = Path(trace)
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{name}.jsonl"
-    if not goes_on:
-        _set_aside(path)
-        return JsonLinesWriter(path), 0
-    known = cut_to_whole_rows(path)
-    return JsonLinesWriter(path, append=True), known
-
-
-def _set_aside(path: Path) -> None:
-    """Keep the trace of an earlier life of this name: what it says may be all that tells what that one did."""
-    if path.is_file() and path.stat().st_size:
-        number = 1
-        while (kept := path.with_name(f"{path.name}.{number}")).exists():
-            number += 1
-        path.rename(kept)
-        logger.info("%s was there already; it is %s now", path, kept)
 
 
 def _metadata_bound(members: Roster) -> int:

@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -35,13 +35,14 @@ from causalcast.runtime.journal import (
     Unsubscribe,
 )
 from causalcast.runtime.limits import PENDING_MESSAGES, QUEUED_EVENTS, UNSTABLE_MESSAGES
-from causalcast.runtime.mesh import Mesh
+from causalcast.runtime.mesh import BaseMesh, Mesh
 from causalcast.runtime.recovery import Past, decode_state, encode_state, events
+from causalcast.runtime.suspicion import Detector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from causalcast.model import Event, ProcessId, Roster, Tag
+    from causalcast.model import Event, MembershipChanged, ProcessId, Roster, Tag
     from causalcast.protocols import Process, Stack, Timer, WireMessage
     from causalcast.runtime.address import Address
     from causalcast.runtime.journal import AnyInput, Journal
@@ -66,9 +67,10 @@ class Host(BaseHost):
         journal: Journal | None = None,
     ) -> None:
         super().__init__(me.name)
-        self._mesh = Mesh(self, me, listen, peers, tls)
-        self._links = self._mesh.links
+        self._mesh: BaseMesh[Any] = self._make_mesh(me, listen, peers, tls)
+        self._links: Mapping[ProcessId, Link] = self._mesh.links
         self._full: set[Link] = set()
+        self._detector = Detector(me.name, cast("Mesh", self._mesh).heard) if stack.suspects else None
         self._held: set[Link] = set()
         """Links not read because messages of their peer wait for causes."""
         self._journal = journal
@@ -83,8 +85,13 @@ class Host(BaseHost):
         self._process: Process = stack.process(self, roster)
         self._take = self._process.take
 
+    def _make_mesh(
+        self, me: Identity, listen: Address, peers: Mapping[ProcessId, Address], tls: Tls | None
+    ) -> BaseMesh[Any]:
+        return Mesh(self, me, listen, peers, tls)
+
     @property
-    def mesh(self) -> Mesh:
+    def mesh(self) -> BaseMesh[Any]:
         """The links."""
         return self._mesh
 
@@ -93,6 +100,8 @@ class Host(BaseHost):
         await self._mesh.start()
         if self._journal is None:
             self._process.start()
+        if self._detector is not None:
+            self._detector.start(self._suspicion_changed)
         self._settle(None)
 
     def recover(self) -> Past | None:
@@ -187,7 +196,9 @@ class Host(BaseHost):
     @property
     def settled(self) -> bool:
         """Everything sent is acknowledged, and the process has nothing left to say by itself."""
-        return not self._timers and not any(link.unacknowledged for link in self._links.values())
+        return not self._timers and not any(
+            link.unacknowledged for link in self._links.values() if not self._silent(link)
+        )
 
     def broadcast(self, payload: bytes, topic: str = "") -> Tag:
         """Broadcast now; raises `JournalError`, and does nothing, if it cannot be written down."""
@@ -195,6 +206,8 @@ class Host(BaseHost):
         tag = self._process.broadcast(payload, topic)
         if self.queue:
             self._wake_application()
+        if self._full and self._detector is not None:
+            self._settle(None)
         return tag
 
     def subscribe(self, topic: str) -> None:
@@ -234,17 +247,19 @@ class Host(BaseHost):
         while self._journal is None and not self.settled:
             await self.change()
 
-    def first_event(self) -> None:
+    def first_event(self) -> MembershipChanged | None:
         """Members are fixed: nothing has happened before the group is there."""
-        return
+        return None
 
-    def last_event(self) -> None:
+    def last_event(self) -> MembershipChanged | None:
         """Members are fixed: nothing comes after the last event that was taken."""
-        return
+        return None
 
     async def close(self) -> None:
         """Close every link; the process is not called again."""
         self._cancel_timers()
+        if self._detector is not None:
+            self._detector.stop()
         try:
             await self._mesh.close(LEAVING if self._journal is None else AWAY)
         finally:
@@ -323,6 +338,17 @@ class Host(BaseHost):
 
     # ------------------------------------------------------------------ inside
 
+    def _silent(self, link: Link) -> bool:
+        """Whether its peer is taken for crashed: nothing waits for it."""
+        return self._detector is not None and link.peer in self._detector.silent
+
+    def _suspicion_changed(self, peer: ProcessId) -> None:
+        if self._silent(self._links[peer]):
+            self._process.suspect(peer)
+        else:
+            self._process.trust(peer)
+        self._settle(None)
+
     def _fire(self, timer: Timer) -> None:
         super()._fire(timer)
         if self._journal is not None:
@@ -383,6 +409,10 @@ class Host(BaseHost):
             self._wake_application()
         if self._full:
             self._full = {link for link in self._full if link.full}
+            if self._detector is not None:
+                for full in [full for full in self._full if self._silent(full)]:
+                    self._full.discard(full)
+                    cast("Mesh", self._mesh).give_up(full)
         if self._watchers:
             self.notify()
         if (

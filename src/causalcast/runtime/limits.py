@@ -65,7 +65,7 @@ LINGER_S: Final = 5.0
 """How long `close` waits for the peers to acknowledge."""
 
 SESSIONS: Final = 1_024
-"""Connections of session links; beyond, nobody new is let in or dialled."""
+"""Connections of session links, and links of members that come and go; beyond, nobody new is let in or dialled."""
 
 SESSION_ROOM: Final = 8 * 2**20
 """Bytes that wait to be written to one session; at this number `broadcast` waits."""
@@ -80,7 +80,28 @@ PARTING_S: Final = 5.0
 """How long the other side of a session that has ended here may take to have read its end."""
 
 JOIN_S: Final = 10.0
-"""How long a join may take, from the first attempt to reach a contact until the group has let the new member in."""
+"""How long a joiner tries to reach a contact, and how long the group may then take to let it in; a state that is still
+coming in has as long again.
+"""
+
+LONG_MESSAGE_BYTES: Final = 256 * 2**20
+"""Where members come and go: size of a message that takes several frames, such as a state for a joiner; no more is
+sent, or kept until its end has come.
+"""
+
+LET_GO_S: Final = 5.0
+"""How long the link to a member that has left or was evicted is kept, for what it has still to be told."""
+
+EVICT_AFTER_LEAST_S: Final = 2 * HEARTBEAT_S
+"""The shortest silence after which members may be evicted: a member that is well says something every `HEARTBEAT_S`."""
+
+SUSPECT_S: Final = 5.0
+"""A fixed member that was there and was not heard of for so long is taken for crashed, where the stack goes on without
+it; that is taken back when it is heard of again.
+"""
+
+DETECTIONS: Final = 8
+"""How often a failure detector looks within the silence that it waits for."""
 
 BOOK_ENTRIES: Final = 4_096
 """Names in an address book; the least recently used go first."""

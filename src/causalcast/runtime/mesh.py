@@ -16,7 +16,7 @@ from causalcast.runtime.limits import ACK_DELAY_S, REDIAL_FIRST_S, REDIAL_MOST_S
 from causalcast.runtime.link import Link
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from causalcast.model import ProcessId
     from causalcast.runtime.address import Address
@@ -145,6 +145,8 @@ class Mesh(BaseMesh[Link]):
         super().__init__(host, me, listen, tls)
         self.links = {peer: Link(me, peer) for peer in sorted(peers)}
         self._peers = peers
+        self._last_heard: dict[Link, float] = {}
+        """Loop time of the last bytes on the connections that have ended."""
 
     async def start(self) -> None:
         """Listen and dial; raises `OSError` if the address cannot be had."""
@@ -153,6 +155,23 @@ class Mesh(BaseMesh[Link]):
             if self._me.name < peer:
                 self._dialling.add(asyncio.create_task(self._dial(link), name=f"causalcast dials {peer}"))
 
+    def heard(self) -> Iterator[tuple[ProcessId, float]]:
+        """For each peer that was there once, and has not left for good: loop time of its last bytes."""
+        for peer, link in self.links.items():
+            connection = self._connections.get(link)
+            if connection is not None and link.connected:
+                yield peer, connection.heard
+            elif link in self._last_heard and not link.departed:
+                yield peer, self._last_heard[link]
+
+    def give_up(self, link: Link) -> None:
+        """The peer of `link` is not waited for any more, and cannot come back."""
+        connection = self._connections.get(link)
+        reason = f"it is given up: it was silent, and {link.unacknowledged:,} frames waited for it"
+        self._depart(link, reason)
+        if connection is not None:
+            connection.drop(LinkError(reason))
+
     def introduced(self, connection: Connection[Link], hello: Hello) -> Link:
         link = self.links.get(hello.sender)
         if link is None:
@@ -160,7 +179,7 @@ class Mesh(BaseMesh[Link]):
         if self._me.name < link.peer:
             raise LinkError(f"{self._me.name} dials {link.peer}, not the other way round", REFUSED)
         if link.departed:
-            raise LinkError(f"{link.peer} has left this group", REFUSED)
+            raise LinkError(f"{link.peer} has left this group, or was given up", REFUSED)
         self._accept(connection, link, hello)
         return link
 
@@ -172,6 +191,8 @@ class Mesh(BaseMesh[Link]):
         if self._connections.get(link) is not connection:
             return
         del self._connections[link]
+        if link.connected:
+            self._last_heard[link] = connection.heard
         if isinstance(error, PeerClosedError) and error.code == LEAVING:
             self._depart(link, error.reason)
         else:

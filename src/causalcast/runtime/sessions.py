@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from causalcast.model import InvalidNameError, Roster
-from causalcast.runtime.book import Book, Entry
+from causalcast.runtime.book import EVERYWHERE, Book, Entry
 from causalcast.runtime.endpoint import Endpoint, LinkState
 from causalcast.runtime.frames import CROSSED, EARLY, LEAVING, REFUSED, LinkError, PeerClosedError
 from causalcast.runtime.limits import (
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
     from causalcast.runtime.tls import Tls
 
 logger = logging.getLogger("causalcast")
-
-EVERYWHERE: Final = ("", "0.0.0.0", "::")
-"""Hosts to listen on, and none that can be dialled."""
 
 
 class SessionOwner(Protocol):

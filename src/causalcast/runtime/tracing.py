@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from causalcast.model import Delivered, MembershipChanged, Stable, Subscribed, Unsubscribed
 from causalcast.runtime.recovery import Sent
-from causalcast.trace import TraceEvent
+from causalcast.trace import JsonLinesWriter, TraceEvent
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from causalcast.model import Event, ProcessId, Tag
     from causalcast.runtime.recovery import Past
     from causalcast.trace import TraceSink
@@ -169,3 +169,27 @@ class Tracer:
     def _fail(self, error: OSError) -> None:
         self._error = error
         logger.error("%s: the trace ends here: %s", self._name, error)
+
+
+def open_sink(trace: str | os.PathLike[str] | TraceSink, name: ProcessId, *, goes_on: bool) -> tuple[TraceSink, int]:
+    """Where the trace goes, and the number of the last row there; a sink of the application's own has them all."""
+    if not isinstance(trace, str | os.PathLike):
+        return trace, sys.maxsize
+    folder = Path(trace)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.jsonl"
+    if not goes_on:
+        _set_aside(path)
+        return JsonLinesWriter(path), 0
+    known = cut_to_whole_rows(path)
+    return JsonLinesWriter(path, append=True), known
+
+
+def _set_aside(path: Path) -> None:
+    """Keep the trace of an earlier life of this name: what it says may be all that tells what that one did."""
+    if path.is_file() and path.stat().st_size:
+        number = 1
+        while (kept := path.with_name(f"{path.name}.{number}")).exists():
+            number += 1
+        path.rename(kept)
+        logger.info("%s was there already; it is %s now", path, kept)

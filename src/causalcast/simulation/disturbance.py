@@ -156,6 +156,11 @@ class DisturbedHost(SimulatedHost):
         self.journal.write(world.Suspect(self.name, peer))
         self.process.suspect(peer)
 
+    def trust(self, peer: ProcessId) -> None:
+        """Tell the process that this was a mistake."""
+        self.journal.write(world.Trust(self.name, peer))
+        self.process.trust(peer)
+
     def hear_end(self, peer: ProcessId, _: None) -> None:
         if self._can(self.hear_end, peer):
             super().hear_end(peer, None)
@@ -278,6 +283,8 @@ class Disturbances:
                     self._at(at_ns, self._leave, process)
                 case Suspicion():
                     self._at(fault.at_ns, self._suspect, fault)
+                    if fault.for_ns is not None:
+                        self._at(fault.at_ns + fault.for_ns, self._trust, fault)
                 case Pause(process, at_ns, for_ns):
                     self._at(at_ns, self._hosts[process].pause)
                     self._at(at_ns + for_ns, self._hosts[process].resume)
@@ -443,6 +450,11 @@ class Disturbances:
             host.hear_end(suspicion.of, None)
         elif not host.absent:
             host.run(partial(host.suspect, suspicion.of), None)
+
+    def _trust(self, suspicion: Suspicion, _: None) -> None:
+        host = self._hosts[suspicion.by]
+        if not host.absent:
+            host.run(partial(host.trust, suspicion.of), None)
 
     def _end(self, name: ProcessId) -> None:
         if self._simulator.sessions is not None:

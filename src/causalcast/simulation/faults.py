@@ -104,11 +104,15 @@ class Leave(_Fault, frozen=True, tag="leave"):
 
 
 class Suspicion(_Fault, frozen=True, tag="suspicion"):
-    """A failure detector at `by` takes `of` for crashed, rightly or not; with session links, their link ends there."""
+    """A failure detector at `by` takes `of` for crashed, rightly or not; with session links, their link ends there.
+
+    With `for_ns` it finds its mistake so much later; only with stacks of static members that suspect.
+    """
 
     by: str
     of: str
     at_ns: int
+    for_ns: int | None = None
 
 
 class Churn(_Fault, frozen=True, tag="churn"):
@@ -246,8 +250,10 @@ def _lacking(fault: Fault, stack: Stack) -> tuple[str, str] | None:
             return " with recovery", "its processes persist nothing"
         case Join() | Leave() | Churn() | Turnover() if not stack.dynamic:
             return "", "its members neither join nor leave"
-        case Suspicion() if not stack.dynamic:
+        case Suspicion() if not (stack.dynamic or stack.suspects):
             return "", "it has no answer to a failure detector"
+        case Suspicion(for_ns=int()) if not stack.suspects:
+            return " that ends", "its processes take no suspicion back"
     return None
 
 

@@ -45,6 +45,7 @@ from causalcast.simulation.steps import (
     Subscribe,
     Suspect,
     Take,
+    Trust,
     Unsubscribe,
 )
 
@@ -280,6 +281,9 @@ def _ask(process: Process, step: Step) -> LogEntry | None:
             return LogEntry("unsubscribe", topic=topic)
         case Suspect(peer=peer):
             process.suspect(peer)
+            return None
+        case Trust(peer=peer):
+            process.trust(peer)
             return None
     raise TypeError(f"{step} is not taken by a process")
 

@@ -28,6 +28,7 @@ break a property. Then one step a line, in the order in which they are taken:
 | `join PROCESS CONTACT` | one of the `joiners` starts, and asks to be let in |
 | `leave PROCESS` | its application asks to leave |
 | `suspect PROCESS PEER` | it is told that the other has crashed |
+| `trust PROCESS PEER` | it is told that this was a mistake |
 | `subscribe PROCESS TOPIC` | its application asks for a topic |
 | `unsubscribe PROCESS TOPIC` | its application asks for no more of it |
 
@@ -60,6 +61,7 @@ from causalcast.simulation.steps import (
     Subscribe,
     Suspect,
     Take,
+    Trust,
     Unsubscribe,
     actor,
 )
@@ -92,6 +94,7 @@ _WORDS: Final[dict[type, str]] = {
     Break: "break",
     Join: "join",
     Suspect: "suspect",
+    Trust: "trust",
     Subscribe: "subscribe",
     Unsubscribe: "unsubscribe",
 }
@@ -207,7 +210,7 @@ def _step(word: str, words: list[str]) -> Step:
             return Fire(process, unquote(timer))
         case (("take" | "crash" | "restart" | "leave"), [process]):
             return _ALONE[word](process)
-        case (("join" | "suspect" | "break"), [process, other]):
+        case (("join" | "suspect" | "trust" | "break"), [process, other]):
             return _WITH_ANOTHER[word](process, other)
         case "subscribe", [process, topic]:
             return Subscribe(process, unquote(topic))
@@ -225,6 +228,7 @@ _ALONE: Final[dict[str, Callable[[ProcessId], Step]]] = {
 _WITH_ANOTHER: Final[dict[str, Callable[[ProcessId, ProcessId], Step]]] = {
     "join": Join,
     "suspect": Suspect,
+    "trust": Trust,
     "break": Break,
 }
 

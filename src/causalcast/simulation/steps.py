@@ -109,6 +109,13 @@ class Suspect(NamedTuple):
     peer: ProcessId
 
 
+class Trust(NamedTuple):
+    """Step: `process` is told that its suspicion of `peer` was wrong."""
+
+    process: ProcessId
+    peer: ProcessId
+
+
 class Subscribe(NamedTuple):
     """Step: the application at `process` asks for `topic`."""
 
@@ -157,7 +164,7 @@ class Break(NamedTuple):
     peer: ProcessId
 
 
-ApplicationStep = Broadcast | Join | Leave | Suspect | Subscribe | Unsubscribe
+ApplicationStep = Broadcast | Join | Leave | Suspect | Trust | Subscribe | Unsubscribe
 """What a process is told to do from outside of the group."""
 
 Step = ApplicationStep | Receive | Take | Fire | Duplicate | Crash | Restart | Break
@@ -180,7 +187,7 @@ def parties(step: Step) -> tuple[ProcessId, ...]:
     match step:
         case Receive(sender, receiver) | Duplicate(sender, receiver):
             return sender, receiver
-        case Join(process, other) | Suspect(process, other) | Break(process, other):
+        case Join(process, other) | Suspect(process, other) | Trust(process, other) | Break(process, other):
             return process, other
     return (step.process,)
 

@@ -39,6 +39,7 @@ from causalcast.simulation.steps import (
     Subscribe,
     Suspect,
     Take,
+    Trust,
     Unsubscribe,
     actor,
     parties,
@@ -65,6 +66,7 @@ __all__ = [
     "Subscribe",
     "Suspect",
     "Take",
+    "Trust",
     "Unsubscribe",
     "World",
     "tells_its_tables",
@@ -186,8 +188,12 @@ class World:
     def _unsupported(self, step: Step) -> str | None:
         stack = self.stack
         match step:
-            case Join() | Leave() | Suspect() if not stack.dynamic:
+            case Join() | Leave() if not stack.dynamic:
                 return f"the members of {stack.name!r} are fixed"
+            case Suspect() if not (stack.dynamic or stack.suspects):
+                return f"the members of {stack.name!r} are fixed"
+            case Trust() if not stack.suspects:
+                return f"processes of {stack.name!r} take no suspicion back"
             case Subscribe() | Unsubscribe() if not stack.topics:
                 return f"the stack {stack.name!r} has no topics"
             case Restart() if not stack.recovers or stack.session_links:

@@ -17,6 +17,7 @@ from causalcast.simulation.world import (
     Subscribe,
     Suspect,
     Take,
+    Trust,
     Unsubscribe,
     World,
 )
@@ -52,20 +53,27 @@ class Run:
         topics: tuple[str, ...] = ("t",),
         crashes: int = 0,
         wrong: int = 0,
+        corrected: bool = False,
+        cut: bool = False,
         late: float = 0.3,
         duplicates: bool = False,
     ) -> None:
         self.draw = random.Random(seed)
         self.names = [f"p{i}" for i in range(members)]
-        self.world = World(replace(stack, dynamic=True) if crashes or wrong else stack, self.names)
+        self.world = World(replace(stack, suspects=True) if crashes or wrong else stack, self.names)
         self.judge = Judge(self.world)
         self.topics = topics
         self.actions = actions
         self.crashes = crashes
         self.wrong = wrong
+        self.corrected = corrected
+        """Whether wrong suspicions are taken back some time."""
+        self.cut = cut
+        """Whether of what is in flight from a process that crashes only the first messages on each link arrive."""
         self.late = late
         self.duplicates = duplicates
         self.to_suspect: list[Step] = []
+        self.to_trust: list[Trust] = []
 
     def run(self, limit: int = 60_000) -> list[Violation]:
         """Until nothing is left to do; what is broken."""
@@ -84,6 +92,10 @@ class Run:
                 step = self.to_suspect.pop(draw.randrange(len(self.to_suspect)))
                 if step.process not in world.crashed:
                     self.do(step)
+            elif self.to_trust and (not steps or draw.random() < 0.02):
+                trust = self.to_trust.pop(draw.randrange(len(self.to_trust)))
+                if trust.process not in world.crashed:
+                    self.do(trust)
             elif steps:
                 self.step(draw.choice(steps))
             elif not self.actions:
@@ -108,11 +120,19 @@ class Run:
         if self.crashes and draw.random() < 0.1 and len(alive) > 2:
             self.crashes -= 1
             self.do(Crash(name))
+            self.to_trust = [step for step in self.to_trust if step.peer != name]
             self.to_suspect += [Suspect(other, name) for other in alive if other != name]
+            if self.cut:
+                for (sender, _), messages in world.in_flight.items():
+                    if sender == name and messages:
+                        del messages[draw.randrange(len(messages) + 1) :]
             return
         if self.wrong and draw.random() < 0.15:
             self.wrong -= 1
-            self.do(Suspect(name, draw.choice([other for other in self.names if other != name])))
+            peer = draw.choice([other for other in self.names if other != name])
+            self.do(Suspect(name, peer))
+            if self.corrected and peer not in world.crashed:
+                self.to_trust.append(Trust(name, peer))
             return
         kind = draw.random()
         if not self.topics[0]:

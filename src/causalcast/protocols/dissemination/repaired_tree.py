@@ -199,6 +199,9 @@ class RepairedTree(Dissemination):
     def firsts(self, wave: Wave) -> tuple[int, ...]:
         return self._membership.children()
 
+    def trusted(self, wave: Wave) -> int:
+        return self._membership.correct
+
     def served(self, wave: Wave, parents: list[int]) -> None:
         self._acknowledge(wave.key[1:3], parents, handed=False)
 

@@ -141,3 +141,6 @@ class DiagnosedVCube(VCube):
     def suspect(self, peer: ProcessId) -> None:
         slot = self._other(peer)
         self._learn(slot, self._news.get(slot, 0) | 1)
+
+    def trust(self, peer: ProcessId) -> None:
+        self._heard(self._other(peer))

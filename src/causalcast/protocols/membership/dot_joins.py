@@ -157,6 +157,10 @@ class Joins:
         else:
             self._requests.setdefault(member, address)
 
+    def waits(self, member: ProcessId) -> bool:
+        """Whether `member` waits to be let in."""
+        return member in self._requests
+
     def withdraw(self, member: ProcessId) -> None:
         """`member` is gone before it was let in."""
         self._requests.pop(member, None)

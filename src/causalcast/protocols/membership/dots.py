@@ -330,12 +330,16 @@ class DotMembership(Membership):
             self.news.release()
             self.ordering.may_speak()
         if self.state == LEAVING:
-            if all(map(self._let_go, self.present())):
+            if not self.holding():
                 self._end(MembershipChanged(left=(self.name,)))
             return
         self._forget()
         if self.state == MEMBER:
             self.joins.admit()
+
+    def holding(self) -> list[ProcessId]:
+        """For whom this process, which leaves, waits."""
+        return [name for name in self.present() if not self._let_go(name)]
 
     def _let_go(self, name: ProcessId) -> bool:
         """Whether this process, which leaves, need not wait for `name`."""

@@ -91,6 +91,10 @@ class VCube(Membership):
         """Skip `peer` in trees from now on; what that costs where it is wrong, the dissemination says."""
         self._mark(self._other(peer), correct=False)
 
+    def trust(self, peer: ProcessId) -> None:
+        """The suspicion was wrong: `peer` has its place in trees again."""
+        self._mark(self._other(peer), correct=True)
+
     def _other(self, peer: ProcessId) -> int:
         slot = self.roster.slot(peer)
         if slot == self.slot:

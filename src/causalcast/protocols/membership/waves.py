@@ -75,6 +75,9 @@ class Crew(Protocol):
     def firsts(self, wave: Wave) -> tuple[int, ...]:
         """For each cluster the first trusted member of the audience, or -1."""
 
+    def trusted(self, wave: Wave) -> int:
+        """The set of those who are waited for, in which `firsts` has looked."""
+
     def served(self, wave: Wave, parents: list[int]) -> None:
         """Everybody whom these parents count on this process for has it: acknowledge."""
 
@@ -102,13 +105,15 @@ class Waves:
         height: int,
         found: dict[int, int] | None = None,
         waiting: dict[tuple[int, int], Any] | None = None,
+        missing: int = 0,
     ) -> None:
-        """Bring a message to the first `height` clusters; `parent` sent it. `found` and `waiting` go up with acks."""
+        """Bring a message to the first `height` clusters; `parent` sent it. The rest goes up with acks."""
         wave = self.active.get(key)
         if wave is None:
             wave = Wave(key, message)
             wave.found = found
             wave.waiting = waiting
+            wave.missing = missing
             if not height and parent is not None:
                 self._crew.served(wave, [parent])
                 self._crew.ended(wave)
@@ -120,7 +125,8 @@ class Waves:
             clusters = range(wave.height + 1, height + 1)
             wave.height = height
             self._send(wave, clusters)
-        if parent is not None and (len(wave.parents) > 1 or self._membership.cluster(parent) <= wave.height):
+        parents = wave.parents
+        if parents and (len(parents) > 1 or self._membership.cluster(parents[0]) <= wave.height):
             wave.apart = True
         self._check(wave)
 
@@ -177,7 +183,7 @@ class Waves:
                 wave.awaited[s] = child
                 destinations.append(names[child])
                 continue
-            lost = audience & ~membership.correct & membership.block(s)
+            lost = audience & ~self._crew.trusted(wave) & membership.block(s)
             if lost:
                 wave.missing |= lost
                 destinations.extend(names[slot] for slot in members_of(lost))

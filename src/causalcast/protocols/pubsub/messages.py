@@ -42,8 +42,9 @@ class Notice(WireMessage, frozen=True, array_like=True, gc=False, tag=44):
     topic: str
     number: int
     """Its number among the origin's notices: it tells waves apart, and later changes of a subscription from earlier."""
-    full: bool
-    """Of an ASK: somebody does not answer for himself, so everybody answers with all that was delivered."""
+    missing: tuple[int, ...]
+    """Of an ASK: slots of those who may not know that the origin subscribes, and do not answer for themselves; if there
+    are any, everybody answers with all that was delivered."""
 
 
 class Ack(WireMessage, frozen=True, array_like=True, gc=False, tag=45):
@@ -75,7 +76,37 @@ class Decline(WireMessage, frozen=True, array_like=True, gc=False, tag=46):
 
 
 class Handover(WireMessage, frozen=True, array_like=True, gc=False, tag=47):
-    """The publisher is suspected: bring its last publication to everyone in its place."""
+    """The publisher is suspected: bring its publication to everyone in its place."""
+
+    publication: Publication
+
+
+class Since(WireMessage, frozen=True, array_like=True, gc=False, tag=55):
+    """To one who was not waited for: the sender's subscription is complete."""
+
+    topic: str
+    change: int
+    """Number of the sender's last change of its subscription."""
+    last: tuple[int, ...]
+    """Slot, counter, ...: everything of that publisher up to it was before the subscription or is delivered."""
+    words: tuple[int, ...]
+    """All that the sender knows of subscriptions: slot, number of the last change, 1 if subscribed, ..."""
+
+
+class Aware(WireMessage, frozen=True, array_like=True, gc=False, tag=56):
+    """The answer to `Since`: from now on the sender counts the subscriber in."""
+
+    topic: str
+    change: int
+    """The one that it answers."""
+    lost: tuple[int, ...]
+    """Slot, counter, ...: of that publisher everything up to it is no longer there to be sent again."""
+    words: tuple[int, ...]
+    """All that the sender knows of subscriptions, its own among them."""
+
+
+class Missed(WireMessage, frozen=True, array_like=True, gc=False, tag=57):
+    """A publication that came to the sender, and perhaps not to the receiver, of which it did not know."""
 
     publication: Publication
 
@@ -114,6 +145,14 @@ def check_slots(slots: tuple[int, ...], roster: Roster) -> None:
     """Raises `ProtocolViolationError` for a slot that nobody has."""
     if slots and not 0 <= min(slots) <= max(slots) < len(roster):
         raise ProtocolViolationError(f"{slots} are no slots of {len(roster)} members")
+
+
+def check_entries(numbers: tuple[int, ...], size: int, roster: Roster) -> None:
+    """Raises `ProtocolViolationError` for what is not made of so many numbers at a time, the first of them a slot."""
+    if len(numbers) % size:
+        raise ProtocolViolationError(f"{numbers} say nothing of members")
+    check_slots(numbers[::size], roster)
+    check_number(*numbers)
 
 
 def check_publication(publication: Publication, roster: Roster) -> int:

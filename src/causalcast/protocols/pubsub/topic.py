@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from enum import IntEnum
 from operator import lt
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from causalcast.protocols.pubsub.messages import SUB
 
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 Operation: TypeAlias = "Publication | int"
 """A publication, or SUB or UNS."""
+
+RETAINED: Final = 1_024
+"""Of the publications to a topic a process keeps the last ones, for subscribers that it learns of late."""
 
 
 class Stage(IntEnum):
@@ -48,19 +51,25 @@ class Topic:
     __slots__ = (
         "_firsts",
         "_firsts_of",
+        "aside",
+        "asked",
+        "asking",
         "barrier",
         "busy",
         "change",
         "changes",
         "early",
         "finished",
+        "forgotten",
         "joining",
         "kept",
         "last",
         "member",
         "name",
         "queue",
+        "retained",
         "stage",
+        "unaware",
         "view",
         "viewing",
         "waiting",
@@ -85,6 +94,17 @@ class Topic:
         """By publisher: everything up to this counter is delivered here, or was before the subscription."""
         self.kept: list[Publication | None] = [None] * members
         """By publisher: its latest one. Those before it are everywhere, or it would not have published again."""
+        self.retained: deque[Publication] = deque()
+        """The last ones that came, and its own."""
+        self.forgotten: dict[ProcessId, int] = {}
+        """By publisher: the last one that was kept and is not any more."""
+        self.unaware: dict[int, int] = {}
+        """By slot of a subscriber: the set of those who may not know of it, for they were not waited for. They are sent
+        what is published, and not relied on to send it on."""
+        self.asked: dict[int, int] = {}
+        """By slot: the number of the ASK that said so last."""
+        self.asking = 0
+        """Number of the ASK that its subscription waits for."""
         self.finished: dict[int, int] = {}
         """By suspected publisher: up to which counter this process has brought its publications to everyone."""
         self.barrier: dict[ProcessId, int] = {}
@@ -93,6 +113,9 @@ class Topic:
         """By a missing publication: those filed under it."""
         self.waits: set[tuple[int, int]] = set()
         """All that wait, by slot and counter."""
+        self.aside: dict[tuple[int, int], dict[tuple[int, int], Publication]] = {}
+        """By a missing publication that nobody has: those filed under it, at most what was on its way from publishers
+        that are gone."""
         self.early: dict[tuple[int, int], Publication] = {}
         """What came while the subscription was not complete."""
         self.joining: dict[int, dict[int, int]] = {}
@@ -118,13 +141,33 @@ class Topic:
         if number > self.changes.get(slot, -1):
             self.changes[slot] = number
             self.view = self.view | 1 << slot if subscribed else self.view & ~(1 << slot)
+            if not subscribed:
+                self.unaware.pop(slot, None)
             self._firsts = None
+
+    def assume(self, members: int) -> None:
+        """These have not said whether they subscribe: they are sent what is published until they decline."""
+        self.view |= members
+        self._firsts = None
+
+    def not_reached(self, slot: int, members: int) -> None:
+        """These may not know that `slot` subscribes."""
+        self.unaware.pop(slot, None)
+        if members:
+            self.unaware[slot] = members
+        self._firsts = None
+
+    def words(self) -> tuple[int, ...]:
+        """All that is known of subscriptions: slot, number of the last change, 1 if subscribed, ..."""
+        return tuple(each for slot, number in self.changes.items() for each in (slot, number, self.view >> slot & 1))
 
     def begin(self, slot: int) -> None:
         """Forget the view: only this process is known to subscribe."""
         self.view = 1 << slot
         self.viewing = self.member = True
         self.changes.clear()
+        self.unaware.clear()
+        self.asked.clear()
         self._firsts = None
 
     def end(self) -> None:
@@ -132,28 +175,69 @@ class Topic:
         self.view = 0
         self.viewing = False
         self.changes.clear()
+        self.unaware.clear()
+        self.asked.clear()
         self._firsts = None
 
+    def relied_on(self, membership: VCube) -> int:
+        """The set of those who are relied on to send publications on."""
+        relied_on = membership.correct
+        for members in self.unaware.values():
+            relied_on &= ~members
+        return relied_on
+
     def firsts(self, membership: VCube) -> tuple[int, ...]:
-        """For each cluster of this process the first trusted subscriber, or -1."""
+        """For each cluster of this process the first subscriber that is relied on, or -1."""
         if self._firsts is None or self._firsts_of != membership.correct:
             self._firsts_of = membership.correct
-            self._firsts = membership.firsts(self.view)
+            self._firsts = membership.firsts(self.view & self.relied_on(membership) if self.unaware else self.view)
         return self._firsts
 
     # ------------------------------------------------------------------ what is delivered
 
     def known(self, slot: int, counter: int) -> bool:
         """Whether this publication needs no second look."""
-        return counter <= self.last[slot] or (slot, counter) in self.waits
+        if counter <= self.last[slot] or (slot, counter) in self.waits:
+            return True
+        return any((slot, counter) in filed for filed in self.aside.values())
 
     def arrived(self, publication: Publication, slot: int, slots: dict[ProcessId, int]) -> Iterator[Publication]:
         """What can be delivered now that `publication`, not known before, has come."""
-        if not self.waiting and self._missing(publication) is None:
+        if not self.waiting and not self.aside and self._missing(publication) is None:
             yield self._delivered(publication, slot)
             return
-        ready = [publication]
         self.waits.add((slot, publication.counter))
+        yield from self._deliverable([publication], slots)
+
+    def retain(self, publication: Publication) -> None:
+        """Keep it for subscribers that this process learns of late."""
+        retained = self.retained
+        retained.append(publication)
+        if len(retained) > RETAINED:
+            oldest = retained.popleft()
+            self.forgotten[oldest.origin] = max(oldest.counter, self.forgotten.get(oldest.origin, 0))
+
+    def delivered(self) -> tuple[int, ...]:
+        """Slot, counter, ...: up to where publications are delivered, or were before the subscription."""
+        return tuple(each for entry in enumerate(self.last) if entry[1] for each in entry)
+
+    def lost(self, slot: int, counter: int, slots: dict[ProcessId, int]) -> Iterator[Publication]:
+        """What can be delivered now that nothing of `slot` up to `counter` will come any more."""
+        if counter > self.last[slot]:
+            self.last[slot] = counter
+            missing = [each for each in (*self.waiting, *self.aside) if each[0] == slot and each[1] <= counter]
+            yield from self._deliverable([each for key in missing for each in self._freed(*key)], slots)
+
+    def set_aside(self, slot: int, counter: int, slots: dict[ProcessId, int]) -> list[tuple[int, int]]:
+        """Expect no longer that what waits for this publication can be delivered; returns its slots and counters."""
+        waiting = self.waiting.pop((slot, counter))
+        moved = {(slots[each.origin], each.counter): each for each in waiting}
+        self.aside.setdefault((slot, counter), {}).update(moved)
+        self.waits.difference_update(moved)
+        return list(moved)
+
+    def _deliverable(self, ready: list[Publication], slots: dict[ProcessId, int]) -> Iterator[Publication]:
+        """Of these, all of which wait, what can be delivered, and what that sets free."""
         for each in ready:
             missing = self._missing(each)
             if missing is not None:
@@ -161,6 +245,9 @@ class Topic:
                 continue
             slot = slots[each.origin]
             self.waits.remove((slot, each.counter))
+            if each.counter <= self.last[slot]:
+                ready.extend(self._freed(slot, each.counter))
+                continue
             yield self._delivered(each, slot)
             ready.extend(self._freed(slot, each.counter))
 
@@ -171,7 +258,12 @@ class Topic:
         return publication
 
     def _freed(self, slot: int, counter: int) -> list[Publication]:
-        return self.waiting.pop((slot, counter), []) if self.waiting else []
+        freed = self.waiting.pop((slot, counter), []) if self.waiting else []
+        if self.aside:
+            aside = self.aside.pop((slot, counter), {})
+            self.waits.update(aside)
+            freed += aside.values()
+        return freed
 
     def _missing(self, publication: Publication) -> tuple[int, int] | None:
         """CHECKCB: a publication of the barrier that will come and is not delivered yet."""
@@ -195,6 +287,7 @@ class Topic:
         self.waiting.clear()
         self.waits.clear()
         self.early.clear()
+        self.aside.clear()
 
     def undelivered(self) -> tuple[Publication, ...]:
         """All that has come and is not delivered."""

@@ -17,12 +17,11 @@ complete holds what it is to send on until it is. Who has left and forgotten its
 the sender takes the next of the cluster. Acknowledgements of a SUB carry what each process says of itself, not views
 of others. The barrier is made when the application publishes, from what it has taken (document 004, section 3.7.1).
 
-**Crashes** are not in the document. `suspect` says who is taken for crashed; nothing here finds that out, and until it
-is said what is sent to a crashed member is waited for. Waves take the next of a cluster (see `waves`); the last
-publication of a suspected publisher is brought to everyone by the first trusted subscriber in its order of clusters, to
-whom all hand it. A suspicion that is wrong costs copies and no message where subscriptions do not change. Where they
-do, P1 and P3 hold and no more: a subscription that is completed while a member is wrongly suspected may miss what that
-member publishes, and what follows that waits for ever (P2, P7, P8).
+**Crashes** are not in the document. `suspect` says who is taken for crashed, and `trust` that it was a mistake; nothing
+here finds that out, and until it is said what is sent to a crashed member is waited for. Waves take the next of a
+cluster (see `waves`); what becomes of publications and subscriptions says `repair`. A suspicion that is wrong costs
+copies, and no message unless more than `RETAINED` are published past a new subscriber before those who do not know of
+it do.
 """
 
 from __future__ import annotations
@@ -30,14 +29,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from causalcast.model import (
-    Message,
     NotAMemberError,
     ProtocolViolationError,
     Subscribed,
     Tag,
     Unsubscribed,
 )
-from causalcast.protocols.membership.hypercube import everyone, first_child
+from causalcast.protocols.membership.hypercube import everyone
 from causalcast.protocols.membership.waves import Wave, Waves, members_of
 from causalcast.protocols.pubsub.messages import (
     ASK,
@@ -45,17 +43,21 @@ from causalcast.protocols.pubsub.messages import (
     SUB,
     UNS,
     Ack,
+    Aware,
     Decline,
     Handover,
+    Missed,
     Notice,
     Publication,
+    Since,
     check_ack,
     check_number,
     check_publication,
+    check_slots,
     check_topic,
     slot_of,
 )
-from causalcast.protocols.pubsub.table import TopicTable
+from causalcast.protocols.pubsub.repair import RepairedTopics
 from causalcast.protocols.pubsub.topic import Stage, Topic
 
 if TYPE_CHECKING:
@@ -65,10 +67,10 @@ if TYPE_CHECKING:
     from causalcast.protocols.port import Port, WireMessage
 
 
-class VCubePS(TopicTable):
+class VCubePS(RepairedTopics):
     """The topics of one process."""
 
-    wire_types = (Publication, Notice, Ack, Decline, Handover)
+    wire_types = (Publication, Notice, Ack, Decline, Handover, Since, Aware, Missed)
 
     __slots__ = ("_asked", "_notices", "_running")
 
@@ -134,6 +136,7 @@ class VCubePS(TopicTable):
             operation = topic.queue.popleft()
             topic.busy = True
             if isinstance(operation, Publication):
+                topic.retain(operation)
                 key = (PUB, membership.slot, operation.counter, topic.name)
                 self._waves.spread(key, operation, None, membership.dimension)
                 continue
@@ -145,33 +148,45 @@ class VCubePS(TopicTable):
             else:
                 topic.stage = Stage.LEAVING
                 topic.member = False
-            self._notify(operation, topic)
+            self._notify(operation, topic, topic.change, ())
         self._running = False
 
-    def _notify(self, kind: int, topic: Topic, *, full: bool = False) -> None:
+    def _notify(self, kind: int, topic: Topic, number: int, missing: tuple[int, ...]) -> None:
         membership = self._membership
-        number = topic.change if kind != ASK else self._count_notice()
-        notice = Notice(kind, membership.name, topic.name, number, full)
+        notice = Notice(kind, membership.name, topic.name, number, missing)
         found = {membership.slot: topic.last[membership.slot]} if kind == ASK else {}
         self._waves.spread((kind, membership.slot, number, topic.name), notice, None, membership.dimension, found, {})
 
-    def _count_notice(self) -> int:
+    def _ask(self, topic: Topic) -> None:
         self._notices += 1
-        return self._notices
+        topic.asking = self._notices
+        missing = topic.unaware.get(self._membership.slot, 0)
+        self._notify(ASK, topic, self._notices, tuple(members_of(missing)) if missing else ())
 
     def _own_ended(self, wave: Wave, topic: Topic) -> None:
         """A wave of its own is acknowledged by all."""
-        kind = wave.key[0]
+        kind, own, number, _ = wave.key
+        missing = wave.missing & ~(1 << own)
         if kind == SUB:
             for slot, word in (wave.found or {}).items():
                 topic.changed(slot, word >> 1, bool(word & 1))
+            topic.not_reached(own, missing)
+            topic.assume(missing & ~sum(1 << slot for slot in topic.changes))
             topic.stage = Stage.COUNTING
             self._waves.resume(topic.name)
-            self._notify(ASK, topic, full=bool(wave.missing))
+            self._ask(topic)
             return
         if kind == ASK:
-            if wave.missing and not self._is_full(wave):
-                self._notify(ASK, topic, full=True)
+            if number != topic.asking:
+                return
+            if topic.stage is Stage.IN:
+                self._asked_again(topic, wave)
+            if topic.stage is not Stage.COUNTING:
+                return
+            unaware = topic.unaware.get(own, 0)
+            if missing & ~unaware:
+                topic.not_reached(own, unaware | missing)
+                self._ask(topic)
                 return
             self._complete(topic, wave)
         elif kind == UNS:
@@ -179,10 +194,6 @@ class VCubePS(TopicTable):
             self._port.announce(Unsubscribed(topic.name))
         topic.busy = False
         self._next(topic)
-
-    @staticmethod
-    def _is_full(wave: Wave) -> bool:
-        return isinstance(wave.message, Notice) and wave.message.full
 
     def _complete(self, topic: Topic, wave: Wave) -> None:
         """The subscription is complete: what is not from before it can be delivered."""
@@ -197,6 +208,7 @@ class VCubePS(TopicTable):
         topic.stage = Stage.IN
         for publication in arrived:
             self._arrived(topic, publication)
+        self._tell(topic)
 
     # ------------------------------------------------------------------ waves of all (HANDLE_RECEIVED_MSG)
 
@@ -213,51 +225,35 @@ class VCubePS(TopicTable):
                 self._notice(message, peer)
             case Decline():
                 self._declined(message, peer)
-            case Handover(publication):
-                slot = check_publication(publication, self._membership.roster)
-                self._handed(publication, slot)
+            case Handover():
+                self._handed(message)
+            case Since():
+                self._since(message, peer)
+            case Aware():
+                self._aware(message, peer)
+            case Missed():
+                self._missed(message)
             case _:
                 raise ProtocolViolationError(f"{sender!r} sent {type(message).__name__}")
-
-    def _publication(self, publication: Publication, slot: int, parent: int | None, height: int) -> None:
-        topic = self._topic(publication.topic)
-        if topic is None or not topic.viewing:
-            self.tally.false_positives += 1
-            if parent is not None:
-                self._decline((PUB, slot, publication.counter, publication.topic), topic, parent)
-            return
-        if slot == self._membership.slot and publication.counter > topic.last[slot]:
-            raise ProtocolViolationError(
-                f"{publication} was never published: is the name {publication.origin!r} used twice?"
-            )
-        latest = topic.kept[slot]
-        if latest is None or latest.counter < publication.counter:
-            topic.kept[slot] = publication
-        if topic.stage is Stage.IN:
-            if not topic.known(slot, publication.counter):
-                self._arrived(topic, publication)
-        elif topic.stage in {Stage.ASKING_ALL, Stage.COUNTING}:
-            if publication.counter > topic.last[slot]:
-                topic.early[slot, publication.counter] = publication
-        else:
-            self.tally.false_positives += 1
-        self._waves.spread((PUB, slot, publication.counter, topic.name), publication, parent, height)
 
     def _arrived(self, topic: Topic, publication: Publication) -> None:
         """CHECKDELIVERY, for one that was not known."""
         slots = self._membership.roster.slots
-        delivered = 0
         self.tally.operations += 1 + len(publication.past) // 2
+        delivered = 0
         for each in topic.arrived(publication, slots[publication.origin], slots):
-            self._port.deliver(Message(each.payload, self._tag(each), topic.name))
+            self._deliver(topic, each)
             delivered += 1
         if not delivered:
             self.tally.waited += 1
+        if topic.unaware:
+            self._look_for_lost(topic)
 
     def _notice(self, notice: Notice, peer: int) -> None:
         slot = slot_of(notice.origin, self._membership.roster)
         check_topic(notice.topic)
         check_number(notice.number)
+        check_slots(notice.missing, self._membership.roster)
         if notice.kind not in {SUB, UNS, ASK} or slot == self._membership.slot:
             raise ProtocolViolationError(f"{notice} is no notice of another member")
         key = (notice.kind, slot, notice.number, notice.topic)
@@ -273,14 +269,16 @@ class VCubePS(TopicTable):
             return
         found: dict[int, int] = {}
         waiting: dict[tuple[int, int], Publication] = {}
+        missing = 0
         if notice.kind == ASK:
             self._asked[slot] = max(notice.number, self._asked.get(slot, 0))
         if topic is not None:
             if notice.kind == SUB:
                 self._word(topic, slot, notice.number, found)
+                missing = topic.unaware.get(self._membership.slot, 0)
             else:
                 self._answer(topic, slot, notice, found, waiting)
-        self._waves.spread(key, notice, peer, height, found, waiting)
+        self._waves.spread(key, notice, peer, height, found, waiting, missing)
 
     def _word(self, topic: Topic, slot: int, number: int, found: dict[int, int]) -> None:
         """`slot` subscribes: note it, and say whether this process does."""
@@ -295,8 +293,13 @@ class VCubePS(TopicTable):
     ) -> None:
         """How far publishers are, as far as `slot` does not learn it from themselves."""
         own = self._membership.slot
-        found.update(topic.joining.pop(slot, {}))
-        if ask.full or not self._membership.correct >> slot & 1:
+        since = topic.joining.pop(slot, None)
+        if topic.viewing and ask.number > max(topic.asked.get(slot, 0), topic.changes.get(slot, 0)):
+            topic.asked[slot] = ask.number
+            topic.not_reached(slot, sum(1 << each for each in ask.missing if each != own))
+        if since is not None and not ask.missing and self._membership.correct >> slot & 1:
+            found.update(since)
+        else:
             found.update((each, counter) for each, counter in enumerate(topic.last) if counter)
         if topic.last[own]:
             found[own] = topic.last[own]
@@ -315,13 +318,13 @@ class VCubePS(TopicTable):
         check_number(decline.number, decline.change)
         if decline.kind not in {PUB, UNS}:
             raise ProtocolViolationError(f"{decline} declines what goes to everyone")
+        check_topic(decline.topic)
         wave = self._waves.acknowledged((decline.kind, slot, decline.number, decline.topic), peer)
-        if wave is None:
-            return
-        topic = self._topic(wave.key[3])
-        if topic is not None:
+        topic = self._topic(decline.topic)
+        if topic is not None and topic.viewing:
             topic.changed(peer, decline.change, False)
-        self._waves.again(wave, peer)
+        if wave is not None:
+            self._waves.again(wave, peer)
 
     # ------------------------------------------------------------------ acknowledgements
 
@@ -366,6 +369,11 @@ class VCubePS(TopicTable):
             return self._membership.children()
         return self._topics[wave.key[3]].firsts(self._membership)
 
+    def trusted(self, wave: Wave) -> int:
+        if wave.key[0] in {SUB, ASK}:
+            return self._membership.correct
+        return self._topics[wave.key[3]].relied_on(self._membership)
+
     def served(self, wave: Wave, parents: list[int]) -> None:
         self._port.send(self._names(parents), self._ack(wave))
         self.tally.acks += len(parents)
@@ -396,57 +404,6 @@ class VCubePS(TopicTable):
         missing = tuple(members_of(wave.missing)) if wave.missing else ()
         waiting = tuple(wave.waiting.values()) if wave.waiting else ()
         return Ack(kind, self._membership.roster.names[slot], wave.key[3], number, found, missing, waiting)
-
-    # ------------------------------------------------------------------ crashes
-
-    def neighbour_down(self, peer: ProcessId) -> None:
-        slot = self._membership.roster.slot(peer)
-        for topic in self._topics.values():
-            topic.joining.pop(slot, None)
-        self._waves.suspected(slot)
-        for topic in self._topics.values():
-            self._hand_over(topic)
-
-    def neighbour_up(self, peer: ProcessId) -> None:
-        slot = self._membership.roster.slot(peer)
-        for topic in self._topics.values():
-            topic.finished.pop(slot, None)
-
-    def _hand_over(self, topic: Topic) -> None:
-        """See that the last publications of those suspected come to everyone."""
-        membership = self._membership
-        suspected = everyone(len(membership.roster)) & ~membership.correct
-        if not suspected or not topic.viewing:
-            return
-        for slot in members_of(suspected):
-            publication = topic.kept[slot]
-            if publication is None or publication.counter <= topic.finished.get(slot, 0):
-                continue
-            heir = self._heir(topic, slot)
-            if heir == membership.slot:
-                self._bring(topic, publication, slot)
-            elif heir is not None:
-                self._port.send(self._names([heir]), Handover(publication))
-
-    def _heir(self, topic: Topic, slot: int) -> int | None:
-        """The first trusted subscriber in the order of the publisher's clusters."""
-        membership = self._membership
-        present = membership.correct & topic.view & ~(1 << slot)
-        for s in range(1, membership.dimension + 1):
-            first = first_child(slot, s, present)
-            if first is not None:
-                return first
-        return None
-
-    def _handed(self, publication: Publication, slot: int) -> None:
-        topic = self._topic(publication.topic)
-        if topic is not None and publication.counter <= topic.finished.get(slot, 0):
-            return
-        self._publication(publication, slot, None, self._membership.dimension)
-
-    def _bring(self, topic: Topic, publication: Publication, slot: int) -> None:
-        key = (PUB, slot, publication.counter, topic.name)
-        self._waves.spread(key, publication, None, self._membership.dimension)
 
 
 def _gather(found: dict[int, int], ack: Ack) -> None:

@@ -1,0 +1,348 @@
+"""The host of members that come and go over durable links: a `Host` whose links begin and end with them.
+
+What it adds: it joins; it keeps links to those who are, or may become, members; it carries messages that are longer
+than a frame, for what a joiner takes over has no bound of its own; and it may suspect who is silent. Every link is
+read, however many messages of its peer wait for causes: these may come with an eviction, over any link. What a member
+can have waiting elsewhere is bounded by `UNSTABLE_MESSAGES`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final, cast
+
+import msgspec
+
+from causalcast.model import (
+    MembershipChanged,
+    NotAMemberError,
+    ProtocolViolationError,
+    Roster,
+    StateTransferError,
+)
+from causalcast.runtime.dynamic_mesh import DynamicMesh
+from causalcast.runtime.dynamics import NO_DYNAMICS
+from causalcast.runtime.frames import EARLY, EVICTED, LEAVING, LinkError, data_frame
+from causalcast.runtime.host import Host
+from causalcast.runtime.joining import join_through
+from causalcast.runtime.limits import DETECTIONS, LET_GO_S, LONG_MESSAGE_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from causalcast.model import Event, ProcessId, Tag
+    from causalcast.protocols import Stack, WireMessage
+    from causalcast.protocols.membership.dots import DotMembership
+    from causalcast.runtime.address import Address
+    from causalcast.runtime.dynamic_mesh import MemberLink
+    from causalcast.runtime.dynamics import Dynamics
+    from causalcast.runtime.endpoint import LinkState
+    from causalcast.runtime.link import Identity, Link
+    from causalcast.runtime.mesh import BaseMesh
+    from causalcast.runtime.tls import Tls
+
+logger = logging.getLogger("causalcast")
+
+PIECE: Final = 0xC1
+"""First byte of a frame that holds a piece of a message: no MessagePack begins with it. The next one says if it is the
+last.
+"""
+MORE, LAST = b"\xc1\x01", b"\xc1\x00"
+
+
+class DynamicHost(Host):
+    """`Port` to a process whose membership is `DotMembership`, `DynamicMeshHost` to its links."""
+
+    def __init__(
+        self,
+        me: Identity,
+        stack: Stack,
+        listen: Address,
+        contacts: Sequence[Address],
+        tls: Tls | None = None,
+        dynamics: Dynamics = NO_DYNAMICS,
+    ) -> None:
+        """`contacts` are tried in turn to become a member through; without them this process is the first."""
+        self._dynamics = dynamics
+        self._piece_bytes = me.frame_limit - len(MORE)
+        self._pieces_received = 0
+        super().__init__(me, Roster((me.name,)), stack, listen, {}, tls)
+        self._contacts = contacts
+        self._membership: DotMembership = self._process.membership  # type: ignore[attr-defined] # so is the stack made
+        joins = self._membership.joins
+        joins.directory = self._dynamic
+        joins.give_state = self._state_to_give if dynamics.give_state is not None else None
+        joins.take_state = self._state_to_take if dynamics.take_state is not None else None
+        self._routed = self._membership.neighbours
+        self._joined: asyncio.Future[None] | None = None
+        """Done once this process, which joins, is a member."""
+        self._retired = False
+        self._spoke = False
+        """A message was sent since the trace was last brought to where it is kept."""
+        self._loose: dict[ProcessId, asyncio.TimerHandle] = {}
+        """Whose links will be let go of."""
+        self._since: dict[ProcessId, float] = {}
+        """Loop time since which the silence of a member counts."""
+        self._detecting: asyncio.TimerHandle | None = None
+        self._last_look = 0.0
+
+    def _make_mesh(
+        self, me: Identity, listen: Address, peers: Mapping[ProcessId, Address], tls: Tls | None
+    ) -> BaseMesh[MemberLink]:
+        return DynamicMesh(self, me, listen, tls, self._dynamics.advertise)
+
+    @property
+    def _dynamic(self) -> DynamicMesh:
+        return cast("DynamicMesh", self._mesh)
+
+    @property
+    def members(self) -> tuple[ProcessId, ...]:
+        """Who is a member as far as this process knows, itself included."""
+        own = () if self._retired else (self.name,)
+        return tuple(sorted((*own, *self._membership.present())))
+
+    async def start(self) -> None:
+        """Listen, and join; raises `OSError` if the address cannot be had, and `JoinError`."""
+        mesh = self._dynamic
+        if self._contacts:
+            mesh.door = LinkError(f"{self.name} is not a member yet", EARLY)
+        await mesh.start()
+        self._process.start()
+        if self._contacts:
+            await join_through(self.name, self._contacts, mesh.introduce, self._ask, lambda: self._pieces_received)
+        if self._dynamics.evict_after is not None:
+            self._look(self._dynamics.evict_after)
+
+    def _ask(self, contact: ProcessId) -> asyncio.Future[None]:
+        """Ask `contact` to be let in."""
+        self._joined = joined = asyncio.get_running_loop().create_future()
+        self._dynamic.door = None
+        self._process.join(contact)
+        self._settle(None)
+        return joined
+
+    # ------------------------------------------------------------------ towards the application
+
+    def broadcast(self, payload: bytes, topic: str = "") -> Tag:
+        self._spoke = True
+        return super().broadcast(payload, topic)
+
+    def take(self) -> Event:
+        self._membership.joins.busy = True
+        event = super().take()
+        self._settle(None)
+        return event
+
+    def between_events(self) -> None:
+        """The application asks for the next event, and has done with the last one."""
+        joins = self._membership.joins
+        joins.busy = False
+        if joins.wanted:
+            self._membership.ordering.settle()
+            self._settle(None)
+
+    def evict(self, name: ProcessId) -> None:
+        """Take `name` for crashed, and have all others do so. Raises `NotAMemberError`."""
+        if name == self.name:
+            raise NotAMemberError(f"{name} cannot evict itself: have it leave")
+        if name not in self._membership.present():
+            raise NotAMemberError(f"{name!r} is no member; {self.name} knows {', '.join(self.members)}")
+        self._process.suspect(name)
+        self._settle(None)
+
+    async def finish(self) -> None:
+        """Leave the group, and wait until the others have let go and acknowledged all that was sent."""
+        if self.over:
+            return
+        if not self._retired:
+            self._process.leave()
+            self._settle(None)
+        while not self._retired or any(link.unacknowledged for link in self._dynamic.links.values() if link.connected):
+            await self.change()
+
+    def unfinished(self, links: Sequence[LinkState]) -> str:
+        if self._retired:
+            return super().unfinished(links)
+        return f"not all have taken its leave: {', '.join(self._membership.holding())}"
+
+    def first_event(self) -> MembershipChanged | None:
+        """That this process has joined, taken off the queue: its application knows."""
+        event = self.queue[0] if self.queue else None
+        if isinstance(event, MembershipChanged) and self.name in event.joined:
+            self.take()
+            self._membership.joins.busy = False
+            return event
+        return None
+
+    def last_event(self) -> MembershipChanged | None:
+        """That this process has left, if nobody has taken that; also if not all have let go of it in time."""
+        if self._membership.leaving:
+            return MembershipChanged(left=(self.name,))
+        event = self.queue[-1] if self.queue else None
+        return event if isinstance(event, MembershipChanged) and self._retired else None
+
+    async def close(self) -> None:
+        self._retired = True
+        for handle in (*self._loose.values(), *filter(None, (self._detecting,))):
+            handle.cancel()
+        await super().close()
+
+    def _state_to_give(self) -> bytes:
+        assert self._dynamics.give_state is not None
+        try:
+            state = self._dynamics.give_state()
+            if not isinstance(state, bytes):
+                raise TypeError(f"give_state must return bytes, not {type(state).__name__}")
+            if len(state) > LONG_MESSAGE_BYTES // 2:
+                raise ValueError(f"a state of {len(state):,} bytes is too large to be transferred")
+        except Exception as error:
+            logger.exception("%s: cannot give its state to a new member, which is refused", self.name)
+            raise StateTransferError(f"{self.name} cannot give its state: {error}") from error
+        return state
+
+    def _state_to_take(self, state: bytes) -> None:
+        assert self._dynamics.take_state is not None
+        try:
+            self._dynamics.take_state(state)
+        except Exception as error:
+            logger.exception("%s: cannot take the state that it was given", self.name)
+            self._not_joined(f"it cannot take the state that it was given: {error}")
+
+    # ------------------------------------------------------------------ `Port`
+
+    def send(self, destinations: Sequence[ProcessId], message: WireMessage) -> None:
+        body = self._encode(message)
+        self.encoded_bytes = len(body)
+        number, frames = 0, []
+        for destination in destinations:
+            link = self._dynamic.link_to(destination)
+            if link is None:
+                continue
+            # Links that have carried the same number of frames share them.
+            if link.next_number != number:
+                number = link.next_number
+                frames = [data_frame(number + place, piece) for place, piece in enumerate(self._pieces(body))]
+            for frame in frames:
+                link.push(frame)
+            if link.full and destination in self._routed:
+                self._full.add(link)
+        self._mesh.flush_soon()
+
+    def _pieces(self, body: bytes) -> list[bytes]:
+        step = self._piece_bytes
+        if len(body) <= step:
+            return [body]
+        starts = range(0, len(body), step)
+        return [(MORE if start + step < len(body) else LAST) + body[start : start + step] for start in starts]
+
+    def announce(self, event: Event) -> None:
+        super().announce(event)
+        if not isinstance(event, MembershipChanged):
+            return
+        if self.name in event.joined and self._joined is not None and not self._joined.done():
+            self._joined.set_result(None)
+        if self.name in event.evicted:
+            self._not_joined("the group does not let it in: its name is in use, or its contact has left or failed")
+            self.over = True
+        for code, names, how in ((LEAVING, event.left, "has left"), (EVICTED, event.evicted, "was evicted from")):
+            for name in names:
+                self._let_go_soon(name, code, f"{name} {how} this group")
+
+    def _not_joined(self, why: str) -> None:
+        if self._joined is not None and not self._joined.done():
+            self._joined.set_exception(LinkError(why))
+
+    def _let_go_soon(self, name: ProcessId, code: int, reason: str) -> None:
+        def let_go() -> None:
+            del self._loose[name]
+            self._dynamic.let_go(name, code, reason)
+            self._settle(None)
+
+        if name != self.name and name not in self._loose:
+            self._loose[name] = asyncio.get_running_loop().call_later(LET_GO_S, let_go)
+
+    def retire(self) -> None:
+        self._retired = True
+        self._cancel_timers()
+
+    # ------------------------------------------------------------------ `DynamicMeshHost`
+
+    def received(self, link: Link, bodies: Sequence[bytes]) -> None:
+        peer = link.peer
+        done = 0
+        try:
+            for body in bodies:
+                whole = self._whole(cast("MemberLink", link), body)
+                if whole is not None and not self._retired:
+                    self._process.receive(peer, self._decode(whole))
+                done += 1
+        except (msgspec.DecodeError, ProtocolViolationError) as error:
+            raise LinkError(f"{peer} sent what no correct member sends: {error}") from None
+        finally:
+            if done < len(bodies):
+                link.unprocessed(len(bodies) - done)
+            self._settle(None)
+
+    def _whole(self, link: MemberLink, body: bytes) -> bytes | None:
+        """The message of which `body` is all, or the last piece; `None`: there is more to come."""
+        if not body or body[0] != PIECE:
+            return body
+        self._pieces_received += 1
+        link.pieces.append(body[len(MORE) :])
+        if body.startswith(LAST):
+            whole = b"".join(link.pieces)
+            link.pieces.clear()
+            return whole
+        if sum(map(len, link.pieces)) > LONG_MESSAGE_BYTES:
+            raise ProtocolViolationError(f"a message of more than {LONG_MESSAGE_BYTES:,} bytes")
+        return None
+
+    def may_write(self) -> bool:
+        # What others learn from this process must be in its trace, also when it is killed.
+        if self._spoke:
+            self._spoke = False
+            self.rows()
+        return True
+
+    def departed(self, link: Link) -> None:
+        if not self._retired:
+            self._process.suspect(link.peer)
+
+    def expelled(self, link: MemberLink) -> None:
+        """See `DynamicMeshHost`."""
+        if not self._retired:
+            self._membership.expelled(link.peer)
+            self._settle(None)
+
+    def is_wanted(self, name: ProcessId) -> bool:
+        """See `DynamicMeshHost`."""
+        membership = self._membership
+        return not membership.speaks or name in membership.others or membership.joins.waits(name)
+
+    # ------------------------------------------------------------------ inside
+
+    def _settle(self, link: Link | None) -> None:
+        routed = self._membership.neighbours
+        if routed is not self._routed:
+            self._routed = routed
+            # Nobody waits for one that is sent nothing any more.
+            self._full = {full for full in self._full if full.peer in routed}
+        super()._settle(link)
+
+    def _look(self, patience: float) -> None:
+        """Suspect whom nothing was heard of for too long."""
+        loop = asyncio.get_running_loop()
+        now, step = loop.time(), patience / DETECTIONS
+        self._detecting = loop.call_later(step, self._look, patience)
+        present = self._membership.present()
+        # Whoever was stopped or busy itself has no ground to call others silent.
+        was_away = now - self._last_look > 2 * step
+        self._last_look = now
+        self._since = {name: now if was_away else self._since.get(name, now) for name in present}
+        for name in present:
+            silence = now - max(self._since[name], self._dynamic.heard(name))
+            if silence > patience and not self._retired and not self._membership.evictions.closed_to(name):
+                logger.warning("%s: nothing was heard of %s for %.1f s: it is evicted", self.name, name, silence)
+                self._process.suspect(name)
+        self._settle(None)
