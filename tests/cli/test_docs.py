@@ -19,9 +19,10 @@ def page(name: str) -> str:
     return (ROOT / "docs" / name).read_text(encoding="utf-8")
 
 
-def test_the_table_of_stacks_is_current() -> None:
+@pytest.mark.parametrize("script", ["stacks_table.py", "choosing_table.py"])
+def test_the_tables_that_scripts_write_are_current(script: str) -> None:
     done = subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "stacks_table.py"), "--check"],
+        [sys.executable, str(ROOT / "scripts" / script), "--check"],
         capture_output=True,
         text=True,
         check=False,
