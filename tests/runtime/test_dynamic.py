@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import logging
+import random
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,7 @@ import pytest
 import causalcast
 from causalcast import GroupClosedError, JoinError, MembershipChanged, NotAMemberError, Tls, UnsupportedByStackError
 from causalcast.runtime.dynamic_host import DynamicHost
+from causalcast.runtime.frames import LinkError
 from tests.audit.local import judge
 from tests.runtime.cluster import Application, Proxy, run
 from tests.runtime.test_sessions import until
@@ -75,16 +78,33 @@ class Crowd:
         assert mesh._server is not None
         mesh._server.close()
         for connection in list(mesh._connections.values()):
-            connection.drop(causalcast.runtime.frames.LinkError("killed"))
+            connection.drop(LinkError("killed"))
         await asyncio.sleep(0)
 
     async def at_rest(self) -> None:
-        """All that was sent is stable, nobody keeps anything, and all agree on who is there."""
+        """All that was sent is stable, nobody keeps anything, and all agree on who is there.
+
+        Whoever is gone and is not evicted is evicted now: who was told to do that may have gone itself.
+        """
         names = tuple(sorted(self.apps))
         groups = [app.group for app in self.apps.values()]
-        await until(lambda: all(group.status().members == names for group in groups), 15)
+
+        def agreed() -> bool:
+            for group in groups:
+                for gone in set(group.members).difference(names):
+                    group.evict(gone)
+            return all(group.status().members == names for group in groups)
+
+        await until(agreed, 15)
         await until(lambda: not any(group.status().unstable + group.untaken for group in groups), 15)
         await until(lambda: not any(sum(group.status().tables.values()) for group in groups), 15)
+
+    async def speak_at_random(self, draw: random.Random) -> None:
+        """Anybody who is a member broadcasts now and then."""
+        while True:
+            with suppress(GroupClosedError, NotAMemberError):
+                await draw.choice(list(self.apps.values())).group.broadcast(b"x")
+            await asyncio.sleep(0.003)
 
     @asynccontextmanager
     async def load(self, *names: str) -> AsyncIterator[None]:
@@ -506,3 +526,64 @@ def test_who_cannot_be_let_in(monkeypatch: pytest.MonkeyPatch, caplog: pytest.Lo
             await members.at_rest()
 
     run(main())
+
+
+# ---------------------------------------------------------------------- all at once
+
+
+async def churn(members: Crowd, draw: random.Random, steps: int) -> None:
+    """Whatever can happen to members, several things at a time."""
+    numbers = itertools.count()
+    under_way: set[asyncio.Task[object]] = set()
+
+    async def joins(name: str, through: str) -> None:
+        with suppress(JoinError):  # its contact is killed, evicted or leaves just then
+            await members.join(name, through=through)
+
+    async def killed(name: str) -> None:
+        await members.kill(name)
+        await asyncio.sleep(draw.uniform(0, 0.1))
+        for app in list(members.apps.values()):
+            with suppress(NotAMemberError, GroupClosedError):  # who has heard of it need not be told
+                app.group.evict(name)
+                return
+
+    async def expelled(name: str) -> None:
+        app = members.apps.pop(name)
+        members.killed.append(app)
+        next(iter(members.apps.values())).group.evict(name)
+        await app.finished()
+        assert app.group.evicted
+        await app.group.close()
+
+    def reset() -> None:
+        mesh = host_of(draw.choice(list(members.apps.values()))).mesh
+        for connection in draw.sample(list(mesh._connections.values()), min(2, len(mesh._connections))):
+            connection.drop(LinkError("reset"))
+
+    for _ in range(steps):
+        names = list(members.apps)
+        kind = draw.choice(("join", "join", "leave", "kill", "expel", "reset", "reset"))
+        if kind == "join" and len(names) < 8:
+            under_way.add(asyncio.create_task(joins(f"n{next(numbers)}", draw.choice(names))))
+        elif kind == "reset":
+            reset()
+        elif len(names) > 3:
+            end = {"leave": members.leave, "kill": killed}.get(kind, expelled)
+            under_way.add(asyncio.create_task(end(draw.choice(names))))
+        await asyncio.sleep(draw.uniform(0, 0.1))
+    await asyncio.gather(*under_way)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_happens_to_members_the_audit_finds_nothing(tmp_path: Path, seed: int) -> None:
+    async def main() -> None:
+        async with crowd("abcde", trace=tmp_path) as members:
+            speaking = asyncio.create_task(members.speak_at_random(random.Random(seed)))
+            await churn(members, random.Random(seed), 30)
+            speaking.cancel()
+            await asyncio.gather(speaking, return_exceptions=True)
+            await members.at_rest()
+
+    run(main())
+    audited(tmp_path)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from causalcast.runtime.tls import Tls
 
 logger = logging.getLogger("causalcast")
+
+_UNUSED: Final = 2
+"""What the next numbers of both directions make together on a link that has carried nothing."""
 
 
 class Gone(NamedTuple):
@@ -78,6 +81,11 @@ class MemberLink(Link):
         """Loop time of the last bytes, on connections that are over."""
         self.pieces: list[bytes] = []
         """What has come of a message that is longer than a frame."""
+
+    @property
+    def used(self) -> bool:
+        """Whether it has carried anything, or is to."""
+        return self._expected + self.next_number > _UNUSED
 
     def yield_dialling(self) -> None:
         """From now on the peer dials."""
@@ -258,7 +266,8 @@ class DynamicMesh(BaseMesh[MemberLink]):
             link.yield_dialling()
         else:
             self._report(link, error.reason)
-            if link.dialling is None and not self._dynamic_host.is_wanted(link.peer):
+            # The peer goes on from what it knows of a link that has carried anything.
+            if not link.used and link.dialling is None and not self._dynamic_host.is_wanted(link.peer):
                 del self.links[link.peer]
         self._host.links_changed()
 
