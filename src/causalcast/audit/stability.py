@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from causalcast.audit.clocks import NEVER
 from causalcast.audit.events import NO_VALUE
 from causalcast.audit.members import FOREVER
 from causalcast.audit.metrics import logarithm
 from causalcast.audit.order import check_order, first_per_cause
+from causalcast.audit.topic_clock import NEVER
 from causalcast.audit.violations import (
     CONCURRENT_AFTER_STABLE,
     STABLE_BEFORE_DELIVERY,
@@ -21,7 +21,7 @@ from causalcast.audit.violations import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from causalcast.audit.logs import TopicBody
+    from causalcast.audit.digests import TopicBody
     from causalcast.audit.view import View
 
     Ints = NDArray[np.int64]
