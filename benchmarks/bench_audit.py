@@ -36,7 +36,7 @@ from benchmarks.report import Case, write
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from causalcast.audit.logs import LogBody, LogIndex
+    from causalcast.audit.digests import LogBody, LogIndex
 
 TARGET: Final = 3.0
 PUBLISHED: Final = ((10, 1_000), (10, 10_000), (50, 10_000), (10, 30_000), (100, 30_000))

@@ -17,7 +17,7 @@ from causalcast.audit.replay import replay
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from causalcast.audit.logs import LogBody, LogIndex
+    from causalcast.audit.digests import LogBody, LogIndex
 
 SCHEMA = pa.schema(
     [

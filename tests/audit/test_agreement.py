@@ -103,7 +103,8 @@ def test_hundreds_of_histories_through_spark(spark: SparkSession, tmp_path: Path
     read = ingest.read(spark, ingest.find_inputs([tmp_path]))
     parts = ingest.usable(read).mapInArrow(stages.pack_batches(depot), stages.PART_SCHEMA)
     job = parts.repartition(2, "process").mapInArrow(stages.digest_batches(depot, depot.put({})), stages.DIGEST_SCHEMA)
-    digests = [(depot.get(bytes(row["log_index"])), depot.get(bytes(row["body"]))) for row in job.collect()]
+    together = [(depot.get(bytes(row["log_index"])), depot.get(bytes(row["body"]))) for row in job.collect()]
+    digests = [(i.log(place), b.log(place)) for i, b in together for place in range(len(i.processes))]
 
     for seed, (found, crashed) in drawn.items():
         mine = [(index, body) for index, body in digests if index.process.startswith(f"{seed}/")]

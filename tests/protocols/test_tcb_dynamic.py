@@ -19,6 +19,8 @@ from causalcast.simulation.steps import Broadcast, Crash, Fire, Join, Leave, Rec
 from causalcast.simulation.world import ImpossibleStepError, World
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from causalcast.model import ProcessId
 
 STACK = stack("tcb-dynamic")
@@ -379,6 +381,8 @@ class Drawn:
         self.run = World(STACK, [f"p{n}" for n in range(members)], [f"q{n}" for n in range(joiners)])
         self.fifo = seed % 2 == 0
         self.repeats = repeats
+        self.look: Callable[[World], None] | None = None
+        """Is shown the run after every step."""
         self.todo = ["broadcast"] * 18 + ["join"] * joiners + ["leave"] * leaves + ["crash"] * crashes
         self.todo += ["suspect"] * wrong
         self.draw.shuffle(self.todo)
@@ -429,6 +433,8 @@ class Drawn:
             elif steps:
                 step = draw.choice(steps)
                 result = run.do(step)
+                if self.look is not None:
+                    self.look(run)
                 if isinstance(step, Receive) and not run.ports[step.receiver].gone and draw.random() < self.repeats:
                     run.in_flight[step.sender, step.receiver].append(result)
             elif not self.find_out():
@@ -478,6 +484,41 @@ OTHERS = (
     | st.tuples(st.just(158), NUMBERS, NUMBERS)
     | st.tuples(st.just(160))
 )
+
+
+def have_taken(run: World, dot: tuple[str, int]) -> int | None:
+    """At how many processes the message is taken, by its application or with the state that it began with.
+
+    `None`: one of them has forgotten its origin, or does not know it yet.
+    """
+    installed = [name for name in run.processes if state(run, name) != "joining" and name not in run.absent]
+    counts = [run.processes[name].ordering.taken.get(dot[0]) for name in installed]  # type: ignore[attr-defined]
+    return None if None in counts else sum(count >= dot[1] for count in counts)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(seed=st.integers(0, 10_000), leaves=st.integers(0, 2))
+def test_no_message_is_said_to_be_at_more_members_than_have_taken_it_and_at_last_it_is_at_all(
+    seed: int, leaves: int
+) -> None:
+    drawn = Drawn(seed, leaves=leaves)
+
+    def look(run: World) -> None:
+        name = drawn.draw.choice(drawn.alive() or list(run.processes))
+        ordering: Any = run.processes[name].ordering  # type: ignore[attr-defined]
+        origin, last = drawn.draw.choice(list(ordering.taken.items()))
+        if last and not origin.endswith("/"):
+            dot = origin, drawn.draw.randint(1, last)
+            taken = have_taken(run, dot)
+            assert taken is None or 1 <= ordering.holders(dot) <= taken
+
+    drawn.look = look
+    run = drawn.all()
+    for name in drawn.alive():
+        ordering: Any = run.processes[name].ordering  # type: ignore[attr-defined]
+        for entry in run.logs[name]:
+            if entry.kind == "deliver" and entry.tag is not None:
+                assert ordering.holders(entry.tag.dot) == len(others(run, name)) + 1
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -472,6 +472,40 @@ def test_who_leaves_does_not_wait_for_ever_for_one_that_takes_nothing(monkeypatc
     run(main())
 
 
+# ---------------------------------------------------------------------- k-stability
+
+
+def test_a_message_is_replicated_at_as_many_members_as_have_taken_it() -> None:
+    async def main() -> None:
+        async with crowd("ab") as members:
+            group = members.apps["a"].group
+            silent = await members.join("c")
+            silent._task.cancel()  # its application takes nothing any more
+            tag = await group.broadcast(b"x")
+            await group.replicated(tag, 1)
+            await group.replicated(tag, 2)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(group.replicated(tag, 3), 0.3)
+            assert members.apps["a"].stable == []
+            with pytest.raises(ValueError, match="at 1 member or more"):
+                await group.replicated(tag, 0)
+            waiting = asyncio.create_task(group.replicated(tag, 4))
+            silent._task = asyncio.create_task(silent._run())
+            await group.replicated(tag, 3)
+            await members.join("d")
+            await waiting
+            never = asyncio.create_task(members.apps["b"].group.replicated(tag, 9))
+            await asyncio.sleep(0.01)
+            await members.leave("b")
+            with pytest.raises(GroupClosedError, match="before 9 members had"):
+                await never
+        async with causalcast.open("a", listen="127.0.0.1:0") as fixed:
+            with pytest.raises(UnsupportedByStackError, match="wait for `Stable`"):
+                await fixed.replicated(await fixed.broadcast(b"x"), 1)
+
+    run(main())
+
+
 # ---------------------------------------------------------------------- what cannot be
 
 

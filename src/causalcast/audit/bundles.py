@@ -7,7 +7,7 @@ of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 
 from causalcast.audit.events import CRASH, EVICT, NO_VALUE
 from causalcast.audit.logs import LogColumns
-from causalcast.audit.parts import shrink, widen
+from causalcast.audit.parts import shrink, taken, widen
+from causalcast.audit.ranges import places
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,53 +67,47 @@ class Bundle:
         groups = np.unique(np.searchsorted(self.starts, rows, side="right") - 1)
         return sorted({*self.piece[groups].tolist(), *self.piece[self.process == code].tolist()})
 
-    def part(self, group: int) -> LogColumns:
-        """Return one group as a part of its process's log."""
-        first, last = int(self.starts[group]), int(self.starts[group + 1])
-        own = int(self.process[group])
-        columns = {name: widen(self.columns[name], first, last) for name in _COLUMNS}
-        tags = slice(*np.searchsorted(self.tag_rows, (first, last)).tolist())
-        dots_end = int(self.tag_ends[tags.stop - 1]) if tags.stop else 0
-        dots_start = int(self.tag_ends[tags.start - 1]) if tags.start else 0
-        tag_origin = self.tag_origin[dots_start:dots_end]
-        names, (origin, topic, tag_origin) = self._renamed(
-            own, columns["origin"], columns["topic"], self.tag_origin[dots_start:dots_end]
-        )
-        at, to = np.searchsorted(self.peer_rows, (first, last)).tolist()
-        peer_rows = (self.peer_rows[at:to] - first).tolist()
+    def parts(self, groups: Ints) -> LogColumns:
+        """Return the rows of groups, one group after the other."""
+        first, sizes = self.starts[groups], self.starts[groups + 1] - self.starts[groups]
+        take: slice | Ints = places(first, sizes)
+        if bool((first[1:] == first[:-1] + sizes[:-1]).all()):
+            take = slice(int(first[0]), int(first[-1] + sizes[-1]))
+        columns = {name: taken(self.columns[name], take) for name in _COLUMNS}
+        tag_first, tag_last = np.searchsorted(self.tag_rows, (first, first + sizes))
+        tags = places(tag_first, tag_last - tag_first)
+        dot_first = np.append(0, self.tag_ends)[tags]
+        dots = places(dot_first, self.tag_ends[tags] - dot_first)
+        peer_first, peer_last = np.searchsorted(self.peer_rows, (first, first + sizes))
+        with_peer = places(peer_first, peer_last - peer_first)
+        # From rows of the bundle to rows of the result.
+        shift = np.cumsum(sizes) - sizes - first
+        peer_rows = self.peer_rows[with_peer] + np.repeat(shift, peer_last - peer_first)
         return LogColumns(
-            names=names,
+            names=self.names,
             seq=columns["seq"],
             event=columns["event"].astype(np.int8),
-            origin=origin,
+            origin=columns["origin"],
             counter=columns["counter"],
-            topic=topic,
+            topic=columns["topic"],
             time=columns["time"],
             payload=columns["payload"],
             overhead=columns["overhead"],
-            peers=dict(zip(peer_rows, self.peers[at:to], strict=True)),
-            context_rows=self.tag_rows[tags] - first,
-            context_ends=self.tag_ends[tags] - dots_start,
-            context_origin=tag_origin,
-            context_counter=self.tag_counter[dots_start:dots_end],
+            peers=dict(zip(peer_rows.tolist(), (self.peers[i] for i in with_peer.tolist()), strict=True)),
+            context_rows=self.tag_rows[tags] + np.repeat(shift, tag_last - tag_first),
+            context_ends=np.cumsum(self.tag_ends[tags] - dot_first),
+            context_origin=self.tag_origin[dots],
+            context_counter=self.tag_counter[dots],
         )
 
-    def _renamed(self, own: int, *columns: Ints) -> tuple[list[str], list[Ints]]:
-        """Return the names that a group uses, and its columns with their indices (-1 stays -1).
-
-        Costs what the smaller of the two costs: a table of all names, or a sort of the group's rows.
-        """
-        if 8 * sum(column.size for column in columns) < len(self.names):
-            codes = np.unique(np.concatenate(([-1, own], *columns)))
-            return [self.names[i] for i in codes[1:].tolist()], [np.searchsorted(codes, c) - 1 for c in columns]
-        used = np.zeros(len(self.names) + 1, dtype=bool)
-        used[own] = True
-        for column in columns:
-            used[column] = True
-        used[-1] = False
-        recode = np.cumsum(used) - 1
-        recode[-1] = -1
-        return [self.names[i] for i in np.flatnonzero(used).tolist()], [recode[column] for column in columns]
+    def part(self, group: int) -> LogColumns:
+        """Return one group with those names only that it uses."""
+        rows = self.parts(np.array([group]))
+        own = int(self.process[group])
+        used = np.unique(np.concatenate(([-1, own], rows.origin, rows.topic, rows.context_origin)))
+        origin, topic, context = (np.searchsorted(used, c) - 1 for c in (rows.origin, rows.topic, rows.context_origin))
+        names = [self.names[i] for i in used[1:].tolist()]
+        return replace(rows, names=names, origin=origin, topic=topic, context_origin=context)
 
 
 def split(table: pa.Table) -> Iterator[tuple[str, LogColumns]]:

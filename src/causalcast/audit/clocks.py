@@ -1,171 +1,49 @@
 """The messages of a trace and what happens before what, put together from the indices of all logs.
 
-A message is in the *universe* of its topic when its broadcast is logged, or when others saw it and its sender's
-log is absent or has lost that row. A message that others saw and whose sender's log is whole was never
-broadcast: it is a phantom and orders nothing.
+Topics that are small and have nothing odd are ordered together (`plain`), the others one by one (`building`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from causalcast.audit.closure import close
-from causalcast.audit.events import NO_VALUE, SUBSCRIBE
+from causalcast.audit.building import TopicBuilder, doubts_of, joiners_of
+from causalcast.audit.events import JOIN, SUBSCRIBE
+from causalcast.audit.flat import FlatClock, PlainClocks, TopicClocks, side_by_side
+from causalcast.audit.log_findings import LogFinding, findings_in
 from causalcast.audit.members import Attendance, Member, find_members
-from causalcast.audit.ranges import expand, merge, spans
-from causalcast.audit.reduction import MANY_ORIGINS, Predecessors, close_by_predecessors
+from causalcast.audit.plain import order_plain
+from causalcast.audit.ranges import runs_of
+from causalcast.audit.reduction import MANY_ORIGINS
+from causalcast.audit.sections import Overview, overview
 from causalcast.audit.timeline import Grid
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from causalcast.audit.logs import LogIndex, TopicIndex
-    from causalcast.audit.result import FindingKind
+    from causalcast.audit.digests import LogIndex
+    from causalcast.audit.topic_clock import TopicClock
 
     Ints = NDArray[np.int64]
     Bools = NDArray[np.bool_]
 
-NEVER: Final = 2**31 - 1
-MAX_GAPS: Final = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class LogFinding:
-    """A finding about the logs themselves; `number` is the message's number when one is meant."""
-
-    kind: FindingKind
-    process: str | None
-    origin: str | None
-    number: int | None
-    topic: str
-    detail: str
-    root: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class TopicClock:
-    """The universe of one topic: `m` messages of `a` origins, sorted by origin and number.
-
-    Message `i` of origin `a` is row `starts[a] + i`; its *rank* is `i + 1`. `past[a, m]` is how many of `a`'s
-    messages happen before message `m`.
-    """
-
-    topic: str
-    origins: tuple[str, ...]
-    starts: Ints
-    owner: NDArray[np.int32]
-    counters: Ints
-    past: NDArray[np.int32]
-    logged: Bools
-    """Whether the message's own broadcast row is there."""
-    seq: Ints
-    """The row of its broadcast in its sender's log; 0 where `logged` is false."""
-    time: Ints
-    payload: Ints
-    overhead: Ints
-    in_doubt: Bools
-    """Whether rows that may add to the message's past are missing."""
-    owed: Bools
-    """Whether agreement is owed on the message at all: its sender lived, or somebody else delivered it."""
-    stability: bool
-    """Whether any process reports stability in this topic."""
-    stability_owed: bool
-    """Whether every message must become stable: nobody stopped for good while still a member."""
-    joiners: tuple[tuple[int, int, int], ...] = ()
-    """Origins that came while others ran: origin, rank of its first message after its first and its last arrival."""
-
-    predecessors: Predecessors | None = None
-    """Kept where there are many origins."""
-    place: dict[str, int] = field(default_factory=dict)
-    """Of each origin in `origins`."""
-
-    @property
-    def messages(self) -> int:
-        """How many messages the topic has."""
-        return int(self.counters.size)
-
-    def name(self, message: int) -> str:
-        """Return `origin:counter` of a message."""
-        return f"{self.origins[self.owner[message]]}:{self.counters[message]}"
-
-    def count_per_origin(self, mask: Bools) -> Ints:
-        """Return how many of each origin's messages are marked."""
-        return np.diff(np.append(0, np.cumsum(mask))[self.starts])
-
-    def maximal(self, messages: Ints) -> Ints:
-        """Return some of `messages` in whose pasts all others are: at least those that are in no other's past."""
-        last = np.append(self.owner[messages][1:] != self.owner[messages][:-1], True)[: messages.size]
-        messages = messages[last]
-        if self.predecessors is None:
-            return messages
-        chosen = np.zeros(self.messages, dtype=bool)
-        chosen[messages] = True
-        edges = self.predecessors
-        chosen[edges.cause[chosen[edges.effect] & chosen[edges.cause]]] = False
-        return np.flatnonzero(chosen)
-
-    def block(self, origin: int) -> slice:
-        """Return the rows of one origin's messages."""
-        return slice(int(self.starts[origin]), int(self.starts[origin + 1]))
-
-    def locate(self, names: Sequence[str], origin: Ints, counter: Ints) -> Ints:
-        """Return the row of each message, -1 where it is not in the universe; `origin` are indices of `names`."""
-        code = self._codes(names, origin)
-        rows = np.full(code.size, -1, dtype=np.int64)
-        if not self.origins:
-            return rows
-        first = self.counters[self.starts[:-1]]
-        size = np.diff(self.starts)
-        last = self.counters[self.starts[1:] - 1]
-        dense = last - first + 1 == size
-        known = code >= 0
-        easy = known & dense[code]
-        inside = counter - first[code]
-        easy &= (inside >= 0) & (inside < size[code])
-        rows[easy] = (self.starts[code] + inside)[easy]
-        for a in np.unique(code[known & ~dense[code]]).tolist():
-            mine = np.flatnonzero(code == a)
-            numbers = self.counters[self.block(a)]
-            at = np.minimum(np.searchsorted(numbers, counter[mine]), numbers.size - 1)
-            hit = numbers[at] == counter[mine]
-            rows[mine[hit]] = self.starts[a] + at[hit]
-        return rows
-
-    def _codes(self, names: Sequence[str], origin: Ints) -> Ints:
-        """Return the topic's index of each origin, -1 where it has none; only names that occur are looked up."""
-        table = np.full(len(names) + 1, -1, dtype=np.int64)
-        for code in np.flatnonzero(np.bincount(origin[origin >= 0], minlength=1)).tolist():
-            table[code] = self.place.get(names[code], -1)
-        codes: Ints = table[origin]
-        return codes
-
-    def locate_last(self, names: Sequence[str], origin: Ints, first: Ints | None, last: Ints) -> Ints:
-        """Return the row of the highest message in each range of numbers, -1 where none is in the universe."""
-        rows = self.locate(names, origin, last)
-        if first is None:
-            return rows
-        missed = np.flatnonzero((rows < 0) & (origin >= 0))
-        for code in np.unique(origin[missed]).tolist():
-            if names[code] not in self.place:
-                continue
-            block = self.block(self.place[names[code]])
-            mine = missed[origin[missed] == code]
-            at = np.searchsorted(self.counters[block], last[mine], side="right") - 1
-            hit = (at >= 0) & (self.counters[block][at] >= first[mine])
-            rows[mine[hit]] = block.start + at[hit]
-        return rows
+QUICK: Final = 2**16
+"""Messages up to which a topic of many origins is judged side by side with others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
     """All that a replay needs to know of the other logs."""
 
-    topics: dict[str, TopicClock]
+    topics: TopicClocks
+    flat: tuple[FlatClock, ...]
+    """The same of topics with known predecessors, side by side."""
     members: dict[str, Member]
     subscriptions: bool
     grid: Grid
@@ -193,312 +71,79 @@ def build_clock(logs: Sequence[LogIndex], crashed: Collection[str] = (), doubtfu
     """
     logs = sorted(logs, key=lambda log: log.process)
     members = find_members(logs, crashed, doubtful)
-    findings = [finding for log in logs for finding in _log_findings(log)]
-    subscriptions = any(mark.event == SUBSCRIBE for log in logs for mark in log.marks)
-    elsewhere = _numbers_across_topics(logs)
-    logs_of: dict[str, list[LogIndex]] = {}
-    for log in logs:
-        for topic in log.topics:
-            logs_of.setdefault(topic, []).append(log)
-    attendance = {log.process: Attendance(log.process, log.marks, subscriptions) for log in logs}
+    findings = [finding for log in logs for finding in findings_in(log)]
+    subscriptions = any(SUBSCRIBE in log.source.marks.events(log.place) for log in logs)
+    by_name = {log.process: log for log in logs}
+
+    @cache
+    def attendance(process: str) -> Attendance:
+        return Attendance(process, by_name[process].marks, subscriptions)
+
+    @cache
+    def numbers(process: str) -> dict[str, Ints]:
+        return _numbers_across_topics(by_name[process]) if process in by_name else {}
+
     stopped = any(member.crashed and not member.evictions for member in members.values())
-    topics = {}
-    for topic in sorted(logs_of):
-        clock, found = _TopicBuilder(topic, logs_of[topic], members, elsewhere, attendance, stopped).build()
-        topics[topic] = clock
+    seen = overview(logs)
+    plain = order_plain(logs, members, seen, MANY_ORIGINS, stopped=stopped)
+    plain = _with_exceptions(plain, logs, members, attendance)
+    built: dict[str, TopicClock] = {}
+    for topic, those in _left(logs, seen, plain):
+        built[topic], found = TopicBuilder(topic, those, members, numbers, attendance, stopped, MANY_ORIGINS).build()
         findings.extend(found)
     absent = tuple(sorted({f.process for f in findings if f.process is not None and f.process not in members}))
-    messages = sum(clock.messages for clock in topics.values())
-    return Known(Clock(topics, members, subscriptions, Grid.over(logs), messages), findings, absent)
+    messages = plain.flat.seq.size + sum(clock.messages for clock in built.values())
+    quick = [clock for clock in built.values() if clock.predecessors is not None and clock.messages <= QUICK]
+    flat = (plain.flat, side_by_side(quick))
+    clock = Clock(TopicClocks(plain, built), flat, members, subscriptions, Grid.over(logs), messages)
+    return Known(clock, findings, absent)
 
 
-def _log_findings(log: LogIndex) -> Iterator[LogFinding]:
-    if log.missing:
-        shown = ", ".join(f"{a}" if a == b else f"{a} to {b}" for a, b in log.missing[:5])
-        more = "" if len(log.missing) <= 5 else f" and {len(log.missing) - 5} more ranges"
-        detail = f"rows {shown}{more} of its log are missing ({log.missing_rows} in all)"
-        yield LogFinding("absent-log", log.process, None, None, "", detail)
-    if log.conflicts:
-        shown = ", ".join(str(seq) for seq in log.conflicts[:5])
-        detail = f"two different rows claim to be number {shown}: two logs were written under one name"
-        yield LogFinding("reused-identifier", log.process, None, None, "", detail)
-    for topic, index in log.topics.items():
-        for number in index.reused.tolist():
-            detail = "its sender broadcast two messages under this number"
-            yield LogFinding("reused-identifier", log.process, log.process, number, topic, detail)
-        foreign = zip(index.foreign_origin.tolist(), index.foreign_counter.tolist(), strict=True)
-        for origin, number in foreign:
-            name = log.names[origin]
-            detail = f"{log.process} broadcast under the name of {name}"
-            yield LogFinding("reused-identifier", log.process, name, number, topic, detail)
+def _left(logs: Sequence[LogIndex], seen: Overview, plain: PlainClocks) -> Iterator[tuple[str, list[LogIndex]]]:
+    """Return the topics that are not plain, in order, and the logs that have them."""
+    mine = np.ones(len(seen.names), dtype=bool)
+    mine[[seen.code[topic] for topic in plain.flat.topics]] = False
+    rows = np.flatnonzero(mine[seen.topic])
+    rows = rows[np.lexsort((seen.log[rows], seen.topic[rows]))]
+    for part in runs_of(seen.topic[rows]):
+        yield seen.names[int(seen.topic[rows[part.start]])], [logs[i] for i in seen.log[rows[part]].tolist()]
 
 
-def _numbers_across_topics(logs: Sequence[LogIndex]) -> dict[str, dict[str, Ints]]:
-    """Return, for origins that number their messages across topics, the numbers that each topic has."""
-    found = {}
-    for log in logs:
-        parts = {topic: index.counter for topic, index in log.topics.items() if index.counter.size}
-        if len(parts) < 2:
-            continue
-        together = np.concatenate(list(parts.values()))
-        if np.unique(together).size == together.size:
-            found[log.process] = parts
-    return found
+def _with_exceptions(
+    plain: PlainClocks,
+    logs: Sequence[LogIndex],
+    members: Mapping[str, Member],
+    attendance: Callable[[str], Attendance],
+) -> PlainClocks:
+    """Add who joined late, and what is in doubt since rows are missing, in those topics that have any."""
+    messages = plain.flat.messages
+    topic = np.repeat(np.arange(len(plain.flat.topics)), np.diff(messages.groups))
+    by_name = {log.process: log for log in logs}
+    holes = {process for process, member in members.items() if member.holes}
+    comers = {log.process for log in logs if _may_come_late(log)}
+    marked = np.array([name in holes or name in comers for name in messages.origins], dtype=bool)
+    in_doubt: dict[int, Bools] = {}
+    joiners: dict[int, tuple[tuple[int, int, int], ...]] = {}
+    for t in np.unique(topic[marked[messages.origin]]).tolist():
+        clock = plain.clock(t)
+        if found := tuple(joiners_of(clock, by_name, attendance)):
+            joiners[t] = found
+        if not holes.isdisjoint(clock.origins):
+            in_doubt[t] = doubts_of(clock, clock.past.T, by_name, members)
+    return replace(plain, in_doubt=in_doubt, joiners=joiners)
 
 
-class _TopicBuilder:
-    """Builds one topic's clock; its methods run in the order of their definition."""
-
-    def __init__(
-        self,
-        topic: str,
-        logs: Sequence[LogIndex],
-        members: dict[str, Member],
-        elsewhere: dict[str, dict[str, Ints]],
-        attendance: dict[str, Attendance],
-        stopped: bool,
-    ) -> None:
-        self.topic = topic
-        self.logs = logs
-        self.attendance = attendance
-        self.stopped = stopped
-        self.index: dict[str, TopicIndex] = {log.process: log.topics[topic] for log in self.logs}
-        self.by_name = {log.process: log for log in self.logs}
-        self.members = members
-        self.elsewhere = elsewhere
-        self.findings: list[LogFinding] = []
-
-    def build(self) -> tuple[TopicClock, list[LogFinding]]:
-        seen = self._seen_numbers()
-        foreign = self._foreign_numbers()
-        origins, counters, logged, seq = [], [], [], []
-        for origin in sorted(seen.keys() | {p for p, i in self.index.items() if i.counter.size} | foreign.keys()):
-            own = self.index.get(origin)
-            sent, rows = self._in_order(origin, own)
-            others = np.setdiff1d(seen.get(origin, _NONE), sent, assume_unique=True)
-            lost = np.union1d(self._lost(origin, sent, others), foreign.get(origin, _NONE))
-            lost = np.setdiff1d(lost, sent, assume_unique=True)
-            numbers = np.concatenate((sent, lost))
-            if numbers.size == 0:
-                continue
-            order = np.argsort(numbers, kind="stable")
-            origins.append(origin)
-            counters.append(numbers[order])
-            logged.append((np.arange(numbers.size) < sent.size)[order])
-            seq.append(np.concatenate((rows, np.zeros(lost.size, dtype=np.int64)))[order])
-            self._report_lost(origin, own, sent, lost, foreign.get(origin, _NONE))
-        return self._assemble(tuple(origins), counters, logged, seq), self.findings
-
-    def _seen_numbers(self) -> dict[str, Ints]:
-        """Return, per origin, the numbers that any process delivered or reported stable."""
-        codes: dict[str, int] = {}
-        parts = []
-        for log in self.logs:
-            index = self.index[log.process]
-            table = np.full(len(log.names), -1, dtype=np.int64)
-            for code in np.unique(index.runs_origin).tolist():
-                table[code] = codes.setdefault(log.names[code], len(codes))
-            parts.append((table[index.runs_origin], index.runs_first, index.runs_last))
-        if not codes:
-            return {}
-        origin, first, last = (np.concatenate([part[column] for part in parts]) for column in range(3))
-        order = np.argsort(origin, kind="stable")
-        ends = np.cumsum(np.bincount(origin, minlength=len(codes)))[:-1]
-        grouped = zip(codes, np.split(first[order], ends), np.split(last[order], ends), strict=True)
-        return {name: expand([(firsts, lasts)]) for name, firsts, lasts in grouped}
-
-    def _foreign_numbers(self) -> dict[str, Ints]:
-        found: dict[str, list[int]] = {}
-        for log in self.logs:
-            index = self.index[log.process]
-            for code, number in zip(index.foreign_origin.tolist(), index.foreign_counter.tolist(), strict=True):
-                found.setdefault(log.names[code], []).append(number)
-        return {origin: np.unique(np.array(numbers, dtype=np.int64)) for origin, numbers in found.items()}
-
-    def _in_order(self, origin: str, own: TopicIndex | None) -> tuple[Ints, Ints]:
-        """Return the numbers and rows of an origin's own broadcasts, without those that step back."""
-        if own is None or own.counter.size == 0:
-            return _NONE, _NONE
-        rising = own.counter >= np.maximum.accumulate(own.counter)
-        if not rising.all():
-            detail = f"{int((~rising).sum())} of its broadcasts stand in its log against the order of their numbers"
-            self.findings.append(
-                LogFinding("absent-log", origin, origin, int(own.counter[~rising][0]), self.topic, detail)
-            )
-        return own.counter[rising], own.seq[rising]
-
-    def _lost(self, origin: str, sent: Ints, others: Ints) -> Ints:
-        """Of the numbers that only others saw, return those whose broadcast was lost rather than never made."""
-        if others.size == 0:
-            return others
-        for topic, numbers in self.elsewhere.get(origin, {}).items():
-            if topic != self.topic:
-                others = np.setdiff1d(others, numbers, assume_unique=True)
-        member = self.members.get(origin)
-        if member is None or member.holes or member.crashed:
-            return others
-        return others[others < sent[-1]] if sent.size else others[:0]
-
-    def _report_lost(self, origin: str, own: TopicIndex | None, sent: Ints, lost: Ints, foreign: Ints) -> None:
-        lost = np.setdiff1d(lost, foreign, assume_unique=True)
-        if own is not None and not (own.counter >= np.maximum.accumulate(own.counter)).all():
-            lost = np.setdiff1d(lost, own.counter)
-        member = self.members.get(origin)
-        if member is None:
-            if lost.size:
-                seen_by = f"{lost.size} message{'s' if lost.size > 1 else ''} from {lost[0]} on"
-                detail = f"it has no log of its own; others saw {seen_by}"
-                self.findings.append(LogFinding("absent-log", origin, None, None, self.topic, detail))
-            return
-        for first, last in merge(spans(lost) + self._gaps(origin, sent, lost)):
-            what = f"number {first} is" if first == last else f"numbers {first} to {last} are"
-            detail = f"{what} missing from its sender's own log; its order is judged from what is known"
-            root = not member.holes
-            self.findings.append(LogFinding("absent-log", origin, origin, first, self.topic, detail, root))
-
-    def _gaps(self, origin: str, sent: Ints, lost: Ints) -> list[tuple[int, int]]:
-        """Return the ranges of numbers that nobody saw and that the sender skipped.
-
-        One who joined may go on from the numbers of an earlier membership, so nothing is missing before its first.
-        Where numbers run across topics, the first topic reports for all.
-        """
-        parts = self.elsewhere.get(origin, {self.topic: sent})
-        if sent.size == 0 or self.topic != min(parts):
-            return []
-        numbers = np.unique(np.concatenate((*parts.values(), lost)))
-        start = numbers[:1] - 1 if self.members[origin].joined_late else np.zeros(1, dtype=np.int64)
-        before = np.concatenate((start, numbers[:-1]))
-        at = np.flatnonzero(numbers - before > 1)[:MAX_GAPS]
-        return [(int(before[i]) + 1, int(numbers[i]) - 1) for i in at]
-
-    def _assemble(
-        self, origins: tuple[str, ...], counters: list[Ints], logged: list[Bools], seq: list[Ints]
-    ) -> TopicClock:
-        starts = np.concatenate(([0], np.cumsum([c.size for c in counters]))).astype(np.int64)
-        owner = np.repeat(np.arange(len(origins), dtype=np.int32), np.diff(starts))
-        total = int(starts[-1])
-        clock = TopicClock(
-            topic=self.topic,
-            origins=origins,
-            starts=starts,
-            owner=owner,
-            counters=np.concatenate(counters) if counters else _NONE,
-            past=np.zeros((0, 0), dtype=np.int32),
-            logged=np.concatenate(logged) if logged else np.zeros(0, dtype=bool),
-            seq=np.concatenate(seq) if seq else _NONE,
-            time=np.full(total, NO_VALUE, dtype=np.int64),
-            payload=np.full(total, NO_VALUE, dtype=np.int64),
-            overhead=np.full(total, NO_VALUE, dtype=np.int64),
-            in_doubt=np.zeros(total, dtype=bool),
-            owed=np.ones(total, dtype=bool),
-            stability=any(index.stables for index in self.index.values()),
-            stability_owed=not self.stopped,
-            place={origin: a for a, origin in enumerate(origins)},
-        )
-        past = self._direct(clock)
-        predecessors = close_by_predecessors(past, starts) if len(origins) >= MANY_ORIGINS else None
-        for later, earlier in close(past, starts) if predecessors is None else ():
-            detail = f"its sender delivered {clock.name(earlier)} before, which depends on it: the logs contradict"
-            who = origins[owner[later]]
-            number = int(clock.counters[later])
-            self.findings.append(LogFinding("not-broadcast", who, who, number, self.topic, detail))
-        in_doubt = self._doubts(clock, past)
-        joiners = tuple(self._joiners(clock))
-        owed = self._owed(clock)
-        columns = np.ascontiguousarray(past.T)
-        return replace(clock, past=columns, in_doubt=in_doubt, owed=owed, joiners=joiners, predecessors=predecessors)
-
-    def _direct(self, clock: TopicClock) -> NDArray[np.int32]:
-        """Return what each log says directly: per message, how far into each origin its sender had delivered."""
-        direct = np.zeros((clock.messages, len(clock.origins)), dtype=np.int32)
-        for a, origin in enumerate(clock.origins):
-            block = clock.block(a)
-            own = self.index.get(origin)
-            log = self.by_name.get(origin)
-            if own is not None and log is not None and own.counter.size:
-                rows = clock.locate([origin], np.zeros(own.counter.size, dtype=np.int64), own.counter)
-                rows = np.where(clock.seq[rows] == own.seq, rows, -1)
-                mine = rows >= 0
-                clock.time[rows[mine]] = own.time[mine]
-                clock.payload[rows[mine]] = own.payload[mine]
-                clock.overhead[rows[mine]] = own.overhead[mine]
-                sizes = np.diff(own.delta_ends, prepend=0)
-                target = np.repeat(_next_kept(rows), sizes)
-                source = clock.locate_last(log.names, own.delta_origin, own.delta_first, own.delta_last)
-                use = (source >= 0) & (target >= 0)
-                column = clock.owner[source[use]]
-                rank = (source[use] - clock.starts[column] + 1).astype(np.int32)
-                np.maximum.at(direct, (target[use], column), rank)
-            part = direct[block]
-            part[:, a] = np.arange(part.shape[0], dtype=np.int32)
-            np.maximum.accumulate(part, axis=0, out=part)
-        return direct
-
-    def _joiners(self, clock: TopicClock) -> Iterator[tuple[int, int, int]]:
-        """Yield who joined late: its messages may follow what came with the state it joined with."""
-        for a, origin in enumerate(clock.origins):
-            log = self.by_name.get(origin)
-            joins = () if log is None else self.attendance[origin].arrivals(self.topic)
-            if not joins:
-                continue
-            block = clock.block(a)
-            after = [np.flatnonzero(clock.seq[block] > seq) for seq in (joins[0], joins[-1])]
-            first, last = (int(rows[0]) + 1 if rows.size else NEVER for rows in after)
-            yield a, first, last
-
-    def _doubts(self, clock: TopicClock, past: NDArray[np.int32]) -> Bools:
-        """Mark messages whose past may hold more than the logs say, since rows are missing."""
-        sure = np.full(len(clock.origins), NEVER, dtype=np.int64)
-        for a, origin in enumerate(clock.origins):
-            block = clock.block(a)
-            doubtful = ~clock.logged[block]
-            log = self.by_name.get(origin)
-            if log is not None and self.members[origin].holes:
-                doubtful |= clock.seq[block] > _first_hole(log)
-            if doubtful.any():
-                sure[a] = int(doubtful.argmax())
-        if (sure == NEVER).all():
-            return np.zeros(clock.messages, dtype=bool)
-        rank = np.arange(clock.messages) - clock.starts[clock.owner]
-        doubt = rank >= sure[clock.owner]
-        for a in np.flatnonzero(sure < NEVER).tolist():
-            doubt |= past[:, a] > sure[a]
-        return doubt
-
-    def _owed(self, clock: TopicClock) -> Bools:
-        """Mark what correct members must deliver: a crashed or evicted sender's messages only if somebody did."""
-        owed = np.ones(clock.messages, dtype=bool)
-        for a, origin in enumerate(clock.origins):
-            member = self.members.get(origin)
-            if member is None or not (member.crashed or member.evictions):
-                continue
-            delivered = np.zeros(clock.messages, dtype=bool)
-            for log in self.logs:
-                if log.process == origin:
-                    continue
-                index = self.index[log.process]
-                mine = np.flatnonzero([log.names[code] == origin for code in index.runs_origin.tolist()])
-                numbers = clock.counters[clock.block(a)]
-                first = np.searchsorted(numbers, index.runs_first[mine], "left")
-                last = np.searchsorted(numbers, index.runs_last[mine], "right")
-                for i, j in zip(first.tolist(), last.tolist(), strict=True):
-                    delivered[clock.starts[a] + i : clock.starts[a] + j] = True
-            owed[clock.block(a)] = delivered[clock.block(a)]
-        return owed
+def _may_come_late(log: LogIndex) -> bool:
+    marks = log.source.marks
+    mine = slice(marks.starts[log.place], marks.starts[log.place + 1])
+    event, seq = marks.event[mine], marks.seq[mine]
+    return bool(((event == JOIN) | ((event == SUBSCRIBE) & (seq > marks.opening[log.place]))).any())
 
 
-_NONE: Final[Ints] = np.zeros(0, dtype=np.int64)
-
-
-def _next_kept(rows: Ints) -> Ints:
-    """Let a broadcast that is not kept pass its dependencies on to the next one that is; -1 where there is none."""
-    kept = np.where(rows >= 0, np.arange(rows.size), rows.size)
-    following = np.minimum.accumulate(kept[::-1])[::-1]
-    passed_on: Ints = np.append(rows, -1)[following]
-    return passed_on
-
-
-def _first_hole(log: LogIndex) -> int:
-    """Return the row from which on the log has missing or doubtful rows."""
-    holes = [first for first, _ in log.missing[:1]] + list(log.conflicts[:1])
-    return min(holes, default=0)
+def _numbers_across_topics(log: LogIndex) -> dict[str, Ints]:
+    """Return the numbers that each topic has, where a log numbers its messages across topics; else nothing."""
+    parts = {topic: index.counter for topic, index in log.topics.items() if index.counter.size}
+    if len(parts) < 2:
+        return {}
+    together = np.concatenate(list(parts.values()))
+    return parts if np.unique(together).size == together.size else {}

@@ -16,11 +16,12 @@ from causalcast.audit.result import Finding
 from causalcast.audit.violations import KINDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
     from types import TracebackType
 
-    from causalcast.audit.clocks import Clock, LogFinding
+    from causalcast.audit.clocks import Clock
+    from causalcast.audit.log_findings import LogFinding
     from causalcast.audit.result import FindingKind
     from causalcast.audit.violations import Replay, Violations
 
@@ -155,7 +156,7 @@ class Collection:
         self._suspects.update(case.process for case in cases if case.root and case.process is not None)
         self._write(cases)
 
-    def add(self, replay: Replay, names: tuple[str, ...]) -> None:
+    def add(self, replay: Replay, names: Sequence[str]) -> None:
         """Add one process's violations; `names` are those that the process's log uses."""
         effects = _first_effects(replay)
         culprits = _culprits(replay)
@@ -199,7 +200,7 @@ class Collection:
         self,
         process: str,
         violations: Violations,
-        names: tuple[str, ...],
+        names: Sequence[str],
         chosen: Ints,
         effects: dict[tuple[str, int], tuple[int, int]],
         culprits: Ints,

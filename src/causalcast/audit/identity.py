@@ -10,7 +10,7 @@ from causalcast.audit.members import Attendance
 
 if TYPE_CHECKING:
     from causalcast.audit.clocks import Clock
-    from causalcast.audit.logs import LogIndex
+    from causalcast.audit.digests import LogIndex
 
 
 class ReplayKeys:

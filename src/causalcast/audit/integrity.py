@@ -13,7 +13,7 @@ from causalcast.audit.violations import EARLY_DELIVERY
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from causalcast.audit.logs import TopicBody
+    from causalcast.audit.digests import TopicBody
     from causalcast.audit.result import FindingKind
     from causalcast.audit.view import View
 

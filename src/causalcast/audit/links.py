@@ -1,4 +1,4 @@
-"""What one log says of its links: sends, receptions, and how long a received message waits for its delivery."""
+"""What logs say of their links: sends, receptions, and how long a received message waits for its delivery."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from causalcast.audit.events import DELIVER, NO_VALUE, RECEIVE, SEND
+from causalcast.audit.ranges import keys_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 _OUTLYING: Final = 10
 """A log's times are cut to their middle 98 % when all of them reach this many times as far."""
+_ENOUGH: Final = 100
+"""Times from which on a log has a middle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,36 +32,62 @@ class Traffic:
     redundant: int = 0
 
 
-NO_TRAFFIC: Final = Traffic()
-
-
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Times of one log, in nanoseconds, `NO_VALUE` where a row has none.
+    """Times on the links of many logs, in nanoseconds, `NO_VALUE` where a row has none; `*_log` is whose they are.
 
     `received` and `released` are of the messages received first: of the reception, and of the delivery after it.
     """
 
+    received_log: Ints
     received: Ints
     released: Ints
+    redundant_log: Ints
     redundant: Ints
+    sent_log: Ints
     sent: Ints
 
+    def among(self, chosen: Ints, logs: int) -> Links:
+        """Return what is of the `chosen` of the `logs`."""
+        wanted = np.zeros(logs, dtype=bool)
+        wanted[chosen] = True
+        received, again, sent = (wanted[log] for log in (self.received_log, self.redundant_log, self.sent_log))
+        return Links(
+            self.received_log[received],
+            self.received[received],
+            self.released[received],
+            self.redundant_log[again],
+            self.redundant[again],
+            self.sent_log[sent],
+            self.sent[sent],
+        )
 
-def count_links(own: int, rows: LogColumns, keep: Ints) -> tuple[Traffic, Links | None]:
-    """Count the sends and receptions among the rows `keep`, which are in the log's order; `own` is its process."""
+
+def count_links(own: Ints, rows: LogColumns, log: Ints, keep: Ints) -> tuple[Ints, Links | None]:
+    """Count the sends and receptions among the rows `keep`, which are by log and in each log's order.
+
+    Args:
+        own: the name of each log's process, as an index.
+        rows: the rows of all logs.
+        log: whose row each is.
+        keep: the rows that count.
+
+    Returns:
+        The traffic of each log as a row of the numbers in `Traffic`, and the times.
+    """
     event = rows.event[keep]
     sent, received = keep[event == SEND], keep[event == RECEIVE]
+    traffic = np.zeros((own.size, 3), dtype=np.int64)
     if sent.size + received.size == 0:
-        return NO_TRAFFIC, None
+        return traffic, None
     delivered = keep[event == DELIVER]
     both = np.concatenate((received, delivered))
-    codes = _codes(rows, both)
+    codes = keys_of(log[both], rows.topic[both], rows.origin[both], rows.counter[both])
     message, release = codes[: received.size], codes[received.size :]
     first = np.zeros(received.size, dtype=bool)
     first[np.unique(message, return_index=True)[1]] = True
-    first &= rows.origin[received] != own
-    fresh = received[first]
+    first &= rows.origin[received] != own[log[received]]
+    fresh, again = received[first], received[~first]
     released = np.full(fresh.size, NO_VALUE, dtype=np.int64)
     if release.size:
         ordered = np.argsort(release, kind="stable")
@@ -66,25 +95,32 @@ def count_links(own: int, rows: LogColumns, keep: Ints) -> tuple[Traffic, Links 
         row = delivered[ordered[at]]
         hit = (release[ordered[at]] == message[first]) & (rows.seq[row] > rows.seq[fresh])
         released[hit] = rows.time[row[hit]]
-    links = Links(rows.time[fresh], released, rows.time[received[~first]], rows.time[sent])
-    return Traffic(int(sent.size), int(received.size), int((~first).sum())), links
+    for column, part in enumerate((sent, received, again)):
+        traffic[:, column] = np.bincount(log[part], minlength=own.size)
+    time = rows.time
+    return traffic, Links(log[fresh], time[fresh], released, log[again], time[again], log[sent], time[sent])
 
 
-def _codes(rows: LogColumns, part: Ints) -> Ints:
-    """Number the messages of rows: equal numbers are equal messages."""
-    columns = np.stack((rows.topic[part], rows.origin[part], rows.counter[part]))
-    codes: Ints = np.unique(columns, axis=1, return_inverse=True)[1].reshape(-1)
-    return codes
+def spans_of(log: Ints, times: Ints, logs: int) -> Ints:
+    """Return the first and the last time of each log, leaving out a few that lie far from all others.
 
-
-def span_of(times: Ints) -> tuple[int, int] | None:
-    """Return the first and the last time, leaving out a few that lie far from all others."""
-    known = times[times != NO_VALUE]
-    if known.size == 0:
-        return None
-    first, last = int(known.min()), int(known.max())
-    if known.size >= 100:
-        low, high = (int(q) for q in np.quantile(known, (0.01, 0.99), method="nearest"))
+    `log` must not fall. A log without times has `NO_VALUE`.
+    """
+    spans = np.full((logs, 2), NO_VALUE, dtype=np.int64)
+    known = times != NO_VALUE
+    log, times = log[known], times[known]
+    if times.size == 0:
+        return spans
+    heads = np.flatnonzero(np.append(True, log[1:] != log[:-1]))
+    ends = np.append(heads[1:], times.size)
+    spans[log[heads], 0] = np.minimum.reduceat(times, heads)
+    spans[log[heads], 1] = np.maximum.reduceat(times, heads)
+    falls = np.add.reduceat(np.append(False, (times[1:] < times[:-1]) & (log[1:] == log[:-1])), heads)
+    for i in np.flatnonzero(ends - heads >= _ENOUGH).tolist():
+        mine = times[heads[i] : ends[i]]
+        at = [round(share * (mine.size - 1)) for share in (0.01, 0.99)]
+        low, high = (int(time) for time in (np.partition(mine, at) if falls[i] else mine)[at])
+        first, last = (int(time) for time in spans[log[heads[i]]])
         if last - first > _OUTLYING * max(high - low, 1):
-            return low, high
-    return first, last
+            spans[log[heads[i]]] = low, high
+    return spans

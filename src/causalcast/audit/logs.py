@@ -1,35 +1,32 @@
-"""One process's log as columns, and what the later stages keep of it.
+"""The rows of logs as columns, and what the later stages keep of them.
 
-`digest` is the *edges* stage. It splits a log into a `LogIndex`, which is small and goes to the driver (its
-broadcasts, the immediate dependencies of each, which messages it saw), and a `LogBody`, which stays in the
-scratch folder until the process is replayed (its deliveries, stability reports and tags, in its own order).
+`digest_logs` is the *edges* stage. It puts many logs in order at once and splits them into `Indices`, which are small
+and go to the driver (broadcasts, the immediate dependencies of each, which messages were seen), and `Bodies`, which
+stay in the scratch folder until the processes are replayed (deliveries, stability reports and tags, in the order of
+their logs). No step of it is done log by log or topic by topic, but for those that have something odd.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from causalcast.audit.events import (
-    BROADCAST,
-    CRASH,
-    DELIVER,
-    FIRST_MEMBERSHIP,
-    NO_VALUE,
-    STABLE,
-)
-from causalcast.audit.links import NO_TRAFFIC, count_links, span_of
+from causalcast.audit.digests import Bodies, Indices, Marks, measured
+from causalcast.audit.events import BROADCAST, CRASH, DELIVER, FIRST_MEMBERSHIP, STABLE, SUBSCRIBE
+from causalcast.audit.links import count_links, spans_of
+from causalcast.audit.ranges import heads_of, keys_of, order_of, places, runs_of, starts_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from causalcast.audit.links import Links, Traffic
+    from causalcast.audit.digests import LogBody, LogIndex
 
     Ints = NDArray[np.int64]
+    Bools = NDArray[np.bool_]
 
 MAX_RANGES: Final = 1000
 """Ranges of missing rows that are listed for one log; their total is always exact."""
@@ -37,7 +34,7 @@ MAX_RANGES: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class LogColumns:
-    """All rows of one process, in any order; `n` rows.
+    """Rows of logs, in any order; `n` rows.
 
     `origin` and `topic` are indices into `names` (-1: none), `peer` holds a name or `None` and only for
     membership rows. Absent numbers are `NO_VALUE`. `context_rows` lists the rows that carry a tag,
@@ -60,162 +57,256 @@ class LogColumns:
     context_counter: Ints
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A membership event: where it stands in the log, what it is, the topic and the other process it names."""
-
-    seq: int
-    event: int
-    topic: str | None
-    peer: str | None
-    time: int = NO_VALUE
-
-
-@dataclass(frozen=True, slots=True)
-class TopicIndex:
-    """What a process did in one topic, as the driver needs it.
-
-    Broadcasts are `b` rows in log order. `delta_*` are the immediate dependencies: for each broadcast, of each
-    other origin, the ranges of numbers delivered since the broadcast before it, and the row where the highest of
-    a range was delivered; the part of broadcast `i` is `delta_ends[i - 1]:delta_ends[i]`. `runs_*` are the ranges of
-    numbers, per origin, that the process delivered or reported stable. Origins are indices into
-    `LogIndex.names`.
-    """
-
-    counter: Ints
-    seq: Ints
-    time: Ints
-    payload: Ints
-    overhead: Ints
-    delta_ends: Ints
-    delta_origin: Ints
-    delta_first: Ints | None
-    """`None` where every range has one number."""
-    delta_last: Ints
-    delta_seq: Ints
-    runs_origin: Ints
-    runs_first: Ints
-    runs_last: Ints
-    foreign_origin: Ints
-    foreign_counter: Ints
-    reused: Ints
-    """Counters that this process broadcast more than once."""
-    deliveries: int
-    stables: int
-    tags: int
-
-
-@dataclass(frozen=True, slots=True)
-class LogIndex:
-    """What the driver knows of one log. `missing` are ranges of absent rows, `conflicts` rows that stand twice."""
-
-    process: str
-    names: tuple[str, ...]
-    rows: int
-    missing: tuple[tuple[int, int], ...]
-    missing_rows: int
-    repeated: int
-    conflicts: tuple[int, ...]
-    marks: tuple[Mark, ...]
-    topics: dict[str, TopicIndex] = field(default_factory=dict)
-    span: tuple[int, int] | None = None
-    """First and last time in the log; see `links.span_of`."""
-    traffic: Traffic = NO_TRAFFIC
-
-
-@dataclass(frozen=True, slots=True)
-class TopicBody:
-    """A process's deliveries, stability reports and tags in one topic, each in the order of its log."""
-
-    origin: Ints
-    counter: Ints
-    seq: Ints
-    time: Ints | None
-    payload: Ints | None
-    stable_origin: Ints
-    stable_counter: Ints
-    stable_seq: Ints
-    stable_time: Ints | None
-    context_counter_of: Ints
-    """The broadcast's own number, for each broadcast with a tag."""
-    context_ends: Ints
-    context_origin: Ints
-    context_counter: Ints
-
-
-@dataclass(frozen=True, slots=True)
-class LogBody:
-    """What a replay needs of one log; origins are indices into `names`."""
-
-    process: str
-    names: tuple[str, ...]
-    topics: dict[str, TopicBody] = field(default_factory=dict)
-    links: Links | None = None
-    """`None` where the log has no sends and no receptions."""
-
-
 def digest(process: str, rows: LogColumns) -> tuple[LogIndex, LogBody]:
-    """Put one process's rows in order and split them into what the driver and what the replay needs."""
-    if _rising(rows.seq):
-        order, seqs = np.arange(rows.seq.size), rows.seq
-    else:
-        order, seqs = np.lexsort((rows.counter, rows.origin, rows.event, rows.seq)), np.unique(rows.seq)
-    keep, repeated, conflicts = _one_row_per_seq(rows, order)
-    missing, missing_rows = _gaps(seqs)
-    marks = _marks(rows, keep)
-    topics_i: dict[str, TopicIndex] = {}
-    topics_b: dict[str, TopicBody] = {}
-    own = rows.names.index(process) if process in rows.names else -1
-    messages = keep[rows.event[keep] <= STABLE]
-    for topic, part in _by_topic(rows.topic[messages], messages):
-        name = rows.names[topic] if topic >= 0 else ""
-        topics_i[name], topics_b[name] = _digest_topic(own, rows, part)
-    names = tuple(rows.names)
-    traffic, links = count_links(own, rows, keep)
-    index = LogIndex(
-        process=process,
-        names=names,
-        rows=int(rows.seq.size) - repeated,
-        missing=missing,
-        missing_rows=missing_rows,
-        repeated=repeated,
-        conflicts=conflicts,
-        marks=marks,
-        topics=topics_i,
-        span=span_of(rows.time),
-        traffic=traffic,
-    )
-    return index, LogBody(process, names, topics_b, links)
+    """Digest one process's rows."""
+    indices, bodies = digest_logs((process,), rows, np.zeros(rows.seq.size, dtype=np.int64))
+    return indices.log(0), bodies.log(0)
 
 
-def _by_topic(topic: Ints, messages: Ints) -> Iterator[tuple[int, Ints]]:
-    """Split `messages` by topic, each part in its order; quick where there is one topic."""
-    if messages.size == 0:
-        return
-    if int(topic.min()) == int(topic.max()):
-        yield int(topic[0]), messages
-        return
-    order = np.argsort(topic, kind="stable")
-    sorted_topic, sorted_messages = topic[order], messages[order]
-    starts = np.flatnonzero(np.r_[True, sorted_topic[1:] != sorted_topic[:-1]])
-    for start, end in zip(starts.tolist(), [*starts[1:].tolist(), messages.size], strict=True):
-        yield int(sorted_topic[start]), sorted_messages[start:end]
+def digest_logs(processes: Sequence[str], rows: LogColumns, log: Ints) -> tuple[Indices, Bodies]:
+    """Put the logs of `processes` in order and split them into what the driver and what the replay needs.
+
+    `log` is whose row each is, an index into `processes`. Every process has a row.
+    """
+    return _Digest(tuple(processes), rows, log).run()
 
 
-def _rising(values: Ints) -> bool:
-    return bool(values.size < 2 or np.all(values[1:] > values[:-1]))
+class _Digest:
+    """One run; a method's rows are indices of rows, in the order of the logs, and their parts of sections."""
+
+    def __init__(self, processes: tuple[str, ...], rows: LogColumns, log: Ints) -> None:
+        self.processes = processes
+        self.rows = rows
+        self.log = log
+        code_of = {name: code for code, name in enumerate(rows.names)}
+        self.own = np.array([code_of.get(process, -1) for process in processes], dtype=np.int64)
+
+    def run(self) -> tuple[Indices, Bodies]:
+        rows, log, count = self.rows, self.log, len(self.processes)
+        order = _in_order(rows, log)
+        keep, repeated, conflicts = _one_row_per_seq(rows, log, order, count)
+        missing, missing_rows = _gaps(log[order], rows.seq[order], count)
+        traffic, links = count_links(self.own, rows, log, keep)
+        messages = keep[rows.event[keep] <= STABLE]
+        topic = rows.topic[messages]
+        by_section = order_of(log[messages], topic)
+        messages, topic = messages[by_section], topic[by_section]
+        heads = heads_of(log[messages], topic)
+        section = np.cumsum(heads) - 1
+        at = np.flatnonzero(heads)
+        sections = np.searchsorted(log[messages[at]], np.arange(count + 1))
+        event = rows.event[messages]
+        mine = rows.origin[messages] == self.own[log[messages]]
+        sent, first = self._sent(messages, section, (event == BROADCAST) & mine)
+        foreign = (event == BROADCAST) & ~mine
+        delivered, stable = event == DELIVER, event == STABLE
+        delta = self._deltas(messages, section, sent & first, delivered & ~mine, bool(conflicts))
+        seen = delivered | stable
+        runs = _runs(section[seen], rows.origin[messages[seen]], rows.counter[messages[seen]])
+        tags = self._tags(messages[sent & first], section[sent & first])
+        parts = _Parts(at.size, section)
+        marks = self._marks(keep, count)
+        kept, others, gave = messages[sent & first], messages[foreign], messages[delivered]
+        told, again = messages[stable], sent & ~first
+        reused_section, reused = _once(section[again], rows.counter[messages[again]])
+        indices = Indices(
+            processes=self.processes,
+            names=rows.names,
+            rows=np.bincount(log, minlength=count) - repeated,
+            repeated=repeated,
+            missing_rows=missing_rows,
+            missing=missing,
+            conflicts=conflicts,
+            spans=spans_of(log[order], rows.time[order], count),
+            traffic=traffic,
+            marks=marks,
+            sections=sections,
+            topic=topic[at],
+            starts=parts.starts(sent & first),
+            counter=rows.counter[kept],
+            seq=rows.seq[kept],
+            time=rows.time[kept],
+            payload=rows.payload[kept],
+            overhead=rows.overhead[kept],
+            delta_starts=delta[0],
+            delta_origin=delta[1],
+            delta_first=delta[2],
+            delta_last=delta[3],
+            delta_seq=delta[4],
+            run_starts=np.searchsorted(runs[0], np.arange(at.size + 1)),
+            run_origin=runs[1],
+            run_first=runs[2],
+            run_last=runs[3],
+            foreign_starts=parts.starts(foreign),
+            foreign_origin=rows.origin[others],
+            foreign_counter=rows.counter[others],
+            reused_starts=np.searchsorted(reused_section, np.arange(at.size + 1)),
+            reused=reused,
+            deliveries=parts.sizes(delivered),
+            stables=parts.sizes(stable),
+            tags=np.bincount(tags[0], minlength=at.size),
+        )
+        bodies = Bodies(
+            processes=self.processes,
+            names=rows.names,
+            marks=marks,
+            sections=sections,
+            topic=topic[at],
+            starts=parts.starts(delivered),
+            origin=_narrow(rows.origin[gave]),
+            counter=_narrow(rows.counter[gave]),
+            seq=_narrow(rows.seq[gave]),
+            time=measured(rows.time[gave]),
+            payload=measured(rows.payload[gave]),
+            stable_starts=parts.starts(stable),
+            stable_origin=_narrow(rows.origin[told]),
+            stable_counter=_narrow(rows.counter[told]),
+            stable_seq=_narrow(rows.seq[told]),
+            stable_time=measured(rows.time[told]),
+            tag_starts=np.searchsorted(tags[0], np.arange(at.size + 1)),
+            tag_counter=tags[1],
+            dot_starts=tags[2],
+            dot_origin=tags[3],
+            dot_counter=tags[4],
+            links=links,
+        )
+        return indices, bodies
+
+    def _marks(self, keep: Ints, count: int) -> Marks:
+        rows = self.rows
+        members = keep[rows.event[keep] >= FIRST_MEMBERSHIP]
+        log, event = self.log[members], rows.event[members]
+        starts = np.searchsorted(log, np.arange(count + 1))
+        opens = (event == SUBSCRIBE) & (rows.seq[members] == np.arange(members.size) - starts[log] + 1)
+        closed = np.append(np.flatnonzero(~opens), members.size)
+        opening = np.minimum(closed[np.searchsorted(closed, starts[:-1])], starts[1:]) - starts[:-1]
+        named = enumerate(members.tolist()) if rows.peers else ()
+        return Marks(
+            names=rows.names,
+            starts=starts,
+            seq=rows.seq[members],
+            event=event,
+            topic=rows.topic[members],
+            time=rows.time[members],
+            peers={i: rows.peers[row] for i, row in named if row in rows.peers},
+            opening=opening,
+        )
+
+    def _sent(self, messages: Ints, section: Ints, sent: Bools) -> tuple[Bools, Bools]:
+        """Return which rows are own broadcasts, and which of all rows are the first with their number."""
+        first = np.ones(messages.size, dtype=bool)
+        at = np.flatnonzero(sent)
+        counter, of = self.rows.counter[messages[at]], section[at]
+        if not bool(((of[1:] != of[:-1]) | (counter[1:] > counter[:-1])).all()):
+            again = np.ones(at.size, dtype=bool)
+            again[np.unique(keys_of(of, counter), return_index=True)[1]] = False
+            first[at[again]] = False
+        return sent, first
+
+    def _deltas(
+        self, messages: Ints, section: Ints, sent: Bools, others: Bools, doubled: bool
+    ) -> tuple[Ints, Ints, Ints | None, Ints, Ints]:
+        """Return the immediate dependencies of each broadcast: part starts, origins, ranges of numbers, delivery rows.
+
+        `doubled` says that two rows of a log may have one number.
+        """
+        rows = self.rows
+        number: Ints = np.cumsum(sent)
+        total = int(number[-1]) if number.size else 0
+        at = np.flatnonzero(others)
+        owner = number[at]
+        if doubled:
+            both = keys_of(section, rows.seq[messages])
+            owner = np.searchsorted(both[sent], both[at])
+        counted = owner < total
+        at, owner = at[counted], owner[counted]
+        counted = section[np.flatnonzero(sent)[owner]] == section[at]
+        at, owner = at[counted], owner[counted]
+        row = messages[at]
+        origin, counter = rows.origin[row], rows.counter[row]
+        order = order_of(owner, origin, counter)
+        owner, origin, counter = owner[order], origin[order], counter[order]
+        heads = heads_of(owner, origin)
+        heads[1:] |= counter[1:] > counter[:-1] + 1
+        tails = np.append(heads[1:], True)[: heads.size]
+        first, last = counter[heads], counter[tails]
+        starts = starts_of(np.bincount(owner[heads], minlength=total))
+        lone = None if np.array_equal(first, last) else _narrow(first)
+        return starts, _narrow(origin[tails]), lone, _narrow(last), _narrow(rows.seq[row[order[tails]]])
+
+    def _tags(self, sent: Ints, section: Ints) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+        """Return the tags of broadcasts: sections, their numbers, starts of dots, origins and numbers of the dots."""
+        rows = self.rows
+        if rows.context_rows.size == 0 or sent.size == 0:
+            none = np.zeros(0, dtype=np.int64)
+            return none, none, np.zeros(1, dtype=np.int64), none, none
+        number = np.full(rows.seq.size, -1, dtype=np.int64)
+        number[sent] = np.arange(sent.size)
+        mine = np.flatnonzero(number[rows.context_rows] >= 0)
+        mine = mine[np.argsort(section[number[rows.context_rows[mine]]], kind="stable")]
+        starts = np.concatenate((np.zeros(1, dtype=np.int64), rows.context_ends[:-1]))
+        sizes = rows.context_ends[mine] - starts[mine]
+        take = places(starts[mine], sizes)
+        of = section[number[rows.context_rows[mine]]]
+        return (
+            of,
+            rows.counter[rows.context_rows[mine]],
+            starts_of(sizes),
+            rows.context_origin[take],
+            rows.context_counter[take],
+        )
 
 
-def _one_row_per_seq(rows: LogColumns, order: Ints) -> tuple[Ints, int, tuple[int, ...]]:
-    """Return the rows to keep, how many were plain repeats, and the row numbers that two unlike rows claim.
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Cuts rows, given by a mask over rows that are by section, into sections."""
+
+    number: int
+    section: Ints
+
+    def sizes(self, mask: Bools) -> Ints:
+        return np.bincount(self.section[mask], minlength=self.number)
+
+    def starts(self, mask: Bools) -> Ints:
+        return starts_of(self.sizes(mask))
+
+
+def _in_order(rows: LogColumns, log: Ints) -> Ints:
+    """Return the rows log by log, each log in its order."""
+    order = order_of(log, rows.seq)
+    key, seq = log[order], rows.seq[order]
+    if bool(((key[1:] != key[:-1]) | (seq[1:] > seq[:-1])).all()):
+        return order
+    return np.lexsort((rows.counter, rows.origin, rows.event, rows.seq, log))
+
+
+def _one_row_per_seq(
+    rows: LogColumns, log: Ints, order: Ints, count: int
+) -> tuple[Ints, Ints, dict[int, tuple[int, ...]]]:
+    """Return the rows to keep, and per log how many were plain repeats and the row numbers that unlike rows claim."""
+    repeated = np.zeros(count, dtype=np.int64)
+    conflicts: dict[int, tuple[int, ...]] = {}
+    same = ~heads_of(log[order], rows.seq[order])
+    if not same.any():
+        return order, repeated, conflicts
+    starts = np.searchsorted(log[order], np.arange(count + 1))
+    kept: list[Ints] = []
+    done = 0
+    for place in np.unique(log[order[same]]).tolist():
+        first, last = int(starts[place]), int(starts[place + 1])
+        mine, repeated[place], doubled = _without_repeats(rows, order[first:last])
+        if doubled:
+            conflicts[place] = doubled
+        kept += [order[done:first], mine]
+        done = last
+    return np.concatenate((*kept, order[done:])), repeated, conflicts
+
+
+def _without_repeats(rows: LogColumns, order: Ints) -> tuple[Ints, int, tuple[int, ...]]:
+    """Do the same for one log in which numbers stand twice.
 
     A `crash` row is written by whoever saw the crash, so its number says nothing and never conflicts.
     """
-    seq = rows.seq[order]
-    same = np.zeros(order.size, dtype=bool)
-    same[1:] = seq[1:] == seq[:-1]
-    if not same.any():
-        return order, 0, ()
     crash = rows.event[order] == CRASH
     solid = order[~crash]
     seq = rows.seq[solid]
@@ -231,160 +322,34 @@ def _one_row_per_seq(rows: LogColumns, order: Ints) -> tuple[Ints, int, tuple[in
     return kept, int(equal.sum()), tuple(conflicts[:MAX_RANGES].tolist())
 
 
-def _gaps(seqs: Ints) -> tuple[tuple[tuple[int, int], ...], int]:
-    before = np.concatenate((np.zeros(1, dtype=np.int64), seqs[:-1])) if seqs.size else seqs
+def _gaps(log: Ints, seqs: Ints, count: int) -> tuple[dict[int, tuple[tuple[int, int], ...]], Ints]:
+    """Return the ranges of missing rows of each log that has any, and how many rows each log misses."""
+    total = np.zeros(count, dtype=np.int64)
+    before = np.append(np.zeros(1, dtype=np.int64), seqs[:-1])[: seqs.size]
+    before[heads_of(log)] = 0
     holes = np.flatnonzero(seqs - before > 1)
-    ranges = tuple((int(before[i]) + 1, int(seqs[i]) - 1) for i in holes[:MAX_RANGES])
-    return ranges, int((seqs[holes] - before[holes] - 1).sum())
+    np.add.at(total, log[holes], seqs[holes] - before[holes] - 1)
+    ranges: dict[int, tuple[tuple[int, int], ...]] = {}
+    for part in runs_of(log[holes]):
+        mine = holes[part][:MAX_RANGES]
+        ranges[int(log[mine[0]])] = tuple(zip((before[mine] + 1).tolist(), (seqs[mine] - 1).tolist(), strict=True))
+    return ranges, total
 
 
-def _marks(rows: LogColumns, keep: Ints) -> tuple[Mark, ...]:
-    members = keep[rows.event[keep] >= FIRST_MEMBERSHIP]
-    return tuple(
-        Mark(
-            seq=int(rows.seq[i]),
-            event=int(rows.event[i]),
-            topic=rows.names[rows.topic[i]] if rows.topic[i] >= 0 else None,
-            peer=rows.peers.get(int(i)),
-            time=int(rows.time[i]),
-        )
-        for i in members
-    )
+def _once(section: Ints, counter: Ints) -> tuple[Ints, Ints]:
+    """Return the distinct pairs of a section and a number, in order."""
+    first = np.unique(keys_of(section, counter), return_index=True)[1] if section.size else section
+    return section[first], counter[first]
 
 
-def _digest_topic(own: int, rows: LogColumns, part: Ints) -> tuple[TopicIndex, TopicBody]:
-    event = rows.event[part]
-    sent = part[event == BROADCAST]
-    delivered = part[event == DELIVER]
-    stable = part[event == STABLE]
-    foreign = sent[rows.origin[sent] != own]
-    sent = sent[rows.origin[sent] == own]
-    first = _first_of_each(rows.counter[sent])
-    reused = np.unique(rows.counter[sent[~first]])
-    sent = sent[first]
-    ends, d_origin, d_first, d_last, d_seq = _deltas(own, rows, sent, delivered)
-    runs = _runs(
-        np.concatenate((rows.origin[delivered], rows.origin[stable])),
-        np.concatenate((rows.counter[delivered], rows.counter[stable])),
-    )
-    c_of, c_ends, c_origin, c_counter = _contexts(rows, sent)
-    index = TopicIndex(
-        counter=rows.counter[sent],
-        seq=rows.seq[sent],
-        time=rows.time[sent],
-        payload=rows.payload[sent],
-        overhead=rows.overhead[sent],
-        delta_ends=ends,
-        delta_origin=d_origin,
-        delta_first=d_first,
-        delta_last=d_last,
-        delta_seq=d_seq,
-        runs_origin=runs[0],
-        runs_first=runs[1],
-        runs_last=runs[2],
-        foreign_origin=rows.origin[foreign],
-        foreign_counter=rows.counter[foreign],
-        reused=reused,
-        deliveries=int(delivered.size),
-        stables=int(stable.size),
-        tags=int(c_of.size),
-    )
-    body = TopicBody(
-        origin=_narrow(rows.origin[delivered]),
-        counter=_narrow(rows.counter[delivered]),
-        seq=_narrow(rows.seq[delivered]),
-        time=_measured(rows.time[delivered]),
-        payload=_measured(rows.payload[delivered]),
-        stable_origin=_narrow(rows.origin[stable]),
-        stable_counter=_narrow(rows.counter[stable]),
-        stable_seq=_narrow(rows.seq[stable]),
-        stable_time=_measured(rows.time[stable]),
-        context_counter_of=c_of,
-        context_ends=c_ends,
-        context_origin=c_origin,
-        context_counter=c_counter,
-    )
-    return index, body
-
-
-def _first_of_each(values: Ints) -> NDArray[np.bool_]:
-    if _rising(values):
-        return np.ones(values.size, dtype=bool)
-    first = np.zeros(values.size, dtype=bool)
-    first[np.unique(values, return_index=True)[1]] = True
-    return first
-
-
-def _deltas(own: int, rows: LogColumns, sent: Ints, delivered: Ints) -> tuple[Ints, Ints, Ints | None, Ints, Ints]:
-    """Return the immediate dependencies of each broadcast: part ends, origins, ranges of numbers, delivery rows."""
-    others = delivered[rows.origin[delivered] != own]
-    owner = np.searchsorted(rows.seq[sent], rows.seq[others])
-    counted = owner < sent.size
-    others, owner = others[counted], owner[counted]
-    origin, first = rows.origin[others], rows.counter[others]
-    last = first
-    if others.size:
-        width = int(origin.max()) + 1
-        key = owner * width + origin
-        order = _by_key(key, first)
-        key, counter = key[order], first[order]
-        heads = np.ones(order.size, dtype=bool)
-        heads[1:] = (key[1:] != key[:-1]) | (counter[1:] > counter[:-1] + 1)
-        tails = np.ones(order.size, dtype=bool)
-        tails[:-1] = heads[1:]
-        first, last = counter[heads], counter[tails]
-        others = others[order[tails]]
-        owner, origin = owner[order[tails]], origin[order[tails]]
-    ends = np.cumsum(np.bincount(owner, minlength=sent.size)) if sent.size else np.zeros(0, dtype=np.int64)
-    starts = None if np.array_equal(first, last) else _narrow(first)
-    return ends.astype(np.int64), _narrow(origin), starts, _narrow(last), _narrow(rows.seq[others])
-
-
-def _by_key(key: Ints, counter: Ints) -> Ints:
-    """Return the order by key, then counter."""
-    return _packed_order(counter, key) if _small(counter, key) else np.lexsort((counter, key))
-
-
-def _small(counter: Ints, key: Ints) -> bool:
-    return int(counter.max()) < 2**31 and int(key.max()) < 2**31
-
-
-def _packed_order(counter: Ints, key: Ints) -> Ints:
-    """Sort by key, then counter, as one integer: several times as quick as a sort by two columns."""
-    return np.argsort((key.astype(np.int64) << 32) | counter, kind="stable")
-
-
-def _runs(origin: Ints, counter: Ints) -> tuple[Ints, Ints, Ints]:
-    """Return the ranges of consecutive numbers per origin, as origins, first and last numbers."""
-    if origin.size == 0:
-        none = np.zeros(0, dtype=np.int64)
-        return none, none, none
-    order = _by_key(origin, counter)
-    origin, counter = origin[order], counter[order]
-    starts = np.ones(origin.size, dtype=bool)
-    starts[1:] = (origin[1:] != origin[:-1]) | (counter[1:] - counter[:-1] > 1)
-    at = np.flatnonzero(starts)
-    ends = np.append(at[1:], origin.size) - 1
-    return origin[at], counter[at], counter[ends]
-
-
-def _contexts(rows: LogColumns, sent: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-    """Return the tags of the broadcasts in `sent`: their numbers, part ends, origins and numbers of the dots."""
-    none = np.zeros(0, dtype=np.int64)
-    if rows.context_rows.size == 0 or sent.size == 0:
-        return none, none, none, none
-    starts = np.concatenate((none[:0], [0], rows.context_ends[:-1]))
-    mine = np.flatnonzero(np.isin(rows.context_rows, sent))
-    lengths = rows.context_ends[mine] - starts[mine]
-    ends = np.cumsum(lengths)
-    take = np.repeat(starts[mine] - (ends - lengths), lengths) + np.arange(int(ends[-1]) if ends.size else 0)
-    take = take.astype(np.int64)
-    return (
-        rows.counter[rows.context_rows[mine]],
-        ends.astype(np.int64),
-        rows.context_origin[take],
-        rows.context_counter[take],
-    )
+def _runs(section: Ints, origin: Ints, counter: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+    """Return the ranges of consecutive numbers per section and origin: sections, origins, first and last numbers."""
+    order = order_of(section, origin, counter)
+    section, origin, counter = section[order], origin[order], counter[order]
+    heads = heads_of(section, origin)
+    heads[1:] |= counter[1:] - counter[:-1] > 1
+    tails = np.append(heads[1:], True)[: heads.size]
+    return section[heads], origin[heads], counter[heads], counter[tails]
 
 
 def _narrow(values: Ints) -> Ints:
@@ -394,7 +359,3 @@ def _narrow(values: Ints) -> Ints:
         if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max:
             return values.astype(kind)
     return values
-
-
-def _measured(values: Ints) -> Ints | None:
-    return values if values.size and bool((values != NO_VALUE).any()) else None

@@ -28,7 +28,7 @@ from causalcast.audit.events import CRASH, EVICT, JOIN, LEAVE, RECOVER, SUBSCRIB
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from causalcast.audit.logs import LogIndex, Mark
+    from causalcast.audit.digests import LogIndex, Mark
 
 FOREVER: Final = 2**62
 
@@ -82,7 +82,7 @@ def find_members(logs: Sequence[LogIndex], crashed: Collection[str], doubtful: C
     evictions: dict[str, list[tuple[str, int]]] = {}
     for log in logs:
         fallen |= _crashed(log)
-        for mark in log.marks:
+        for mark in log.turns:
             if mark.event == EVICT and mark.peer is not None and mark.peer != log.process:
                 evictions.setdefault(mark.peer, []).append((log.process, mark.seq))
             if mark.event == CRASH and mark.peer is not None and mark.peer != log.process:
@@ -94,15 +94,15 @@ def find_members(logs: Sequence[LogIndex], crashed: Collection[str], doubtful: C
             crashed=log.process in fallen,
             evictions=tuple(evictions.get(log.process, ())),
             holes=bool(log.missing or log.conflicts) or log.process in doubtful,
-            joined_late=_first(log.marks, JOIN, LEAVE) == JOIN,
-            left=_last(log.marks, JOIN, LEAVE) == LEAVE,
+            joined_late=_first(log.turns, JOIN, LEAVE) == JOIN,
+            left=_last(log.turns, JOIN, LEAVE) == LEAVE,
         )
         for log in logs
     }
 
 
 def _crashed(log: LogIndex) -> set[str]:
-    own = [m for m in log.marks if m.event in (CRASH, RECOVER) and (m.peer is None or m.peer == log.process)]
+    own = [m for m in log.turns if m.event in (CRASH, RECOVER) and (m.peer is None or m.peer == log.process)]
     crashes = [m.seq for m in own if m.event == CRASH]
     recoveries = [m.seq for m in own if m.event == RECOVER]
     return {log.process} if crashes and max(crashes) >= max(recoveries, default=0) else set()

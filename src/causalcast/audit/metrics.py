@@ -34,6 +34,11 @@ def value_of(key: int) -> float:
     return size if key >= 0 else -size
 
 
+def exact_sum(values: NDArray[np.int64]) -> int:
+    """Return a sum that does not depend on the order and cannot overflow."""
+    return (int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum())
+
+
 @dataclass(slots=True)
 class Histogram:
     """Times in nanoseconds, in bins of constant relative width: small, and merged by addition.
@@ -44,7 +49,7 @@ class Histogram:
 
     bins: dict[int, int] = field(default_factory=dict)
     count: int = 0
-    total: float = 0.0
+    total: int = 0
     maximum: int | None = None
 
     def add(self, values: NDArray[np.int64], keys: NDArray[np.int32]) -> None:
@@ -53,12 +58,16 @@ class Histogram:
             return
         lowest = int(keys.min())
         counts = np.bincount(keys - lowest)
-        for key in np.flatnonzero(counts).tolist():
-            self.bins[key + lowest] = self.bins.get(key + lowest, 0) + int(counts[key])
-        self.count += int(values.size)
-        self.total += float(values.sum(dtype=np.float64))
-        highest = int(values.max())
-        self.maximum = highest if self.maximum is None else max(self.maximum, highest)
+        found = np.flatnonzero(counts)
+        self.add_counts(found + lowest, counts[found], exact_sum(values), int(values.max()))
+
+    def add_counts(self, keys: NDArray[np.int64], numbers: NDArray[np.int64], total: int, maximum: int) -> None:
+        """Add values that were counted: `numbers` of them are in the bins `keys`."""
+        for key, number in zip(keys.tolist(), numbers.tolist(), strict=True):
+            self.bins[key] = self.bins.get(key, 0) + number
+        self.count += int(numbers.sum())
+        self.total += total
+        self.maximum = maximum if self.maximum is None else max(self.maximum, maximum)
 
     def merge(self, other: Histogram) -> None:
         """Add another histogram's counts."""

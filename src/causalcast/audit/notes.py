@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from causalcast.audit.clocks import LogFinding
+from causalcast.audit.log_findings import LogFinding
 from causalcast.audit.result import ProcessSummary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from causalcast.audit.clocks import Known
+    from causalcast.audit.digests import LogIndex
     from causalcast.audit.ingest import BadRows, Inputs
-    from causalcast.audit.logs import LogIndex
     from causalcast.audit.metrics import Histogram
 
 MAX_NOTED: Final = 8
@@ -47,9 +47,9 @@ def summaries(logs: dict[str, LogIndex], known: Known) -> tuple[ProcessSummary, 
         ProcessSummary(
             process=process,
             events=log.rows,
-            broadcasts=sum(int(index.counter.size) for index in log.topics.values()),
-            deliveries=sum(index.deliveries for index in log.topics.values()),
-            stables=sum(index.stables for index in log.topics.values()),
+            broadcasts=log.broadcasts,
+            deliveries=log.total(log.source.deliveries),
+            stables=log.total(log.source.stables),
             fate=known.clock.members[process].fate,
         )
         for process, log in logs.items()
@@ -103,12 +103,12 @@ def notes(
 
 def _unjudged(logs: dict[str, LogIndex], known: Known) -> Iterator[str]:
     """Say which properties the trace says nothing about."""
-    topics = known.clock.topics.values()
-    if not any(index.tags for log in logs.values() for index in log.topics.values()):
+    topics = known.clock.topics
+    if not any(log.total(log.source.tags) for log in logs.values()):
         yield "No broadcast carries a tag: exact tags (P4) were not judged."
-    if not any(topic.stability for topic in topics):
+    if not topics.with_stability:
         yield "No process reports stability: P5 and P6 were not judged."
-    elif not all(topic.stability_owed for topic in topics):
+    elif not topics.stability_owed:
         yield "A crashed member was not evicted, so nothing need become stable: P6 was not judged."
 
 

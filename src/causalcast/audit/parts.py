@@ -108,8 +108,14 @@ def shrink(values: NDArray[np.int64]) -> Shrunk:
     return values
 
 
-def widen(value: Shrunk, first: int = 0, last: int | None = None) -> NDArray[np.int64]:
-    """Return rows `first` to `last - 1` of a column that was shrunk."""
-    if isinstance(value, tuple):
-        return np.full((value[1] if last is None else last) - first, value[0], dtype=np.int64)
-    return value[first:last].astype(np.int64)
+def widen(value: Shrunk) -> NDArray[np.int64]:
+    """Return a column that was shrunk."""
+    return taken(value, slice(None))
+
+
+def taken(value: Shrunk, rows: slice | NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return some rows of a column that was shrunk."""
+    if not isinstance(value, tuple):
+        return value[rows].astype(np.int64)
+    number = len(range(*rows.indices(value[1]))) if isinstance(rows, slice) else rows.size
+    return np.full(number, value[0], dtype=np.int64)

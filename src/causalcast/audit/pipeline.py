@@ -5,21 +5,21 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
+import numpy as np
 
 from causalcast.audit import files, state
 from causalcast.audit.carried import add_carried, check_carried, find_carried
-from causalcast.audit.clocks import Known, LogFinding, build_clock
+from causalcast.audit.clocks import Known, build_clock
 from causalcast.audit.depot import Depot
 from causalcast.audit.errors import InputUnusable
 from causalcast.audit.findings import Case, Collection
 from causalcast.audit.identity import ReplayKeys
+from causalcast.audit.intake import Intake
 from causalcast.audit.metrics import Histogram, sizes
-from causalcast.audit.notes import MAX_NOTED, bad_row_findings, notes, place_of_row, summaries, unfinished_findings
+from causalcast.audit.notes import bad_row_findings, notes, summaries, unfinished_findings
 from causalcast.audit.outputs import FINDINGS, write_outputs
 from causalcast.audit.result import AuditResult, Finding
 from causalcast.audit.session import spark_session
@@ -29,18 +29,16 @@ from causalcast.audit.witness import Witness
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from pyspark.sql import DataFrame, Observation, SparkSession
+    from pyspark.sql import DataFrame
 
-    from causalcast.audit.ingest import BadRows, Inputs
-    from causalcast.audit.logs import LogIndex
+    from causalcast.audit.digests import LogIndex
+    from causalcast.audit.replay import Replays
     from causalcast.audit.violations import Replay
 
 STATE: Final = ".state"
 """The folder in the output folder that keeps what a later run need not do again."""
 PICTURES: Final = 20
 """Roots that are drawn, spread over their kinds."""
-BYTES_PER_PARTITION: Final = 128 * 2**20
-"""Of input, for each task that digests logs: such a task holds all logs of its partition."""
 
 
 def run_audit(
@@ -87,7 +85,8 @@ def run_audit(
         result = None
         if inputs is not None:
             depot = Depot(str(kept.folder) if local else None)
-            result = _Audit(session, depot, kept, inputs, named, frozenset(crashed), out, say).run()
+            intake = Intake(session, depot, kept, inputs, named, say)
+            result = _Audit(intake, frozenset(crashed), out).run()
         if carried:
             say("Checking the clocks that the traces carry")
             result = add_carried(result, check_carried(session, carried), named)
@@ -100,35 +99,13 @@ def run_audit(
 class _Audit:
     """One run: its stages in order."""
 
-    def __init__(
-        self,
-        session: SparkSession,
-        depot: Depot,
-        kept: state.State,
-        inputs: Inputs,
-        sources: tuple[str, ...],
-        crashed: frozenset[str],
-        out: Path | None,
-        say: Callable[[str], None],
-    ) -> None:
-        self.session = session
-        self.depot = depot
-        self.kept = kept
-        self.inputs = inputs
-        self.sources = sources
+    def __init__(self, intake: Intake, crashed: frozenset[str], out: Path | None) -> None:
+        self.intake = intake
+        self.depot = intake.depot
+        self.kept = intake.kept
         self.crashed = crashed
         self.out = out
-        self.say = say
-        self._pieces: list[state.Planned] = []
-        self._by_spark = inputs
-        """What Spark reads itself."""
-        self._seen: Observation | None = None
-        self._bad = 0
-
-    @property
-    def _shared(self) -> bool:
-        """Whether workers share a folder with the driver, as in local mode."""
-        return self.depot.folder is not None
+        self.say = intake.say
 
     def run(self) -> AuditResult:
         from pyspark.errors import PythonException  # noqa: PLC0415
@@ -136,10 +113,10 @@ class _Audit:
         from causalcast.audit import ingest  # noqa: PLC0415
 
         try:
-            self._read()
-            digests = self._digest()
+            self.intake.read()
+            digests = self.intake.digest()
             try:
-                logs, bodies = self._collect_logs(digests)
+                logs, bodies = self.intake.collect(digests)
                 return self._judge_all(logs, bodies)
             finally:
                 digests.unpersist()
@@ -150,150 +127,12 @@ class _Audit:
         except ingest.UNREADABLE as error:
             raise InputUnusable(f"the traces cannot be read: {ingest.first_line(error)}") from error
 
-    # --------------------------------------------------------------------------------------- reading
-
-    def _read(self) -> None:
-        """Let workers read what is new of the files that they can read; leave the others to Spark."""
-        from causalcast.audit import stages  # noqa: PLC0415
-
-        if not self._shared:
-            files.refuse_foreign_parquet(self.inputs.parquet)
-            return
-        self._pieces, others = self.kept.plan(self.inputs)
-        wanted = [planned for planned in self._pieces if planned.wanted]
-        every = len(self._pieces)
-        self.say(
-            f"Reading what is new: {len(wanted)} of {every} pieces" if len(wanted) < every else "Reading the traces"
-        )
-        odd: set[str] = set()
-        if wanted:
-            rows = [(i, p.kind, p.path, p.piece.first, p.piece.last) for i, p in enumerate(wanted)]
-            read = self._frame(rows, stages.PIECES, tasks=4).mapInArrow(
-                stages.read_pieces(self.depot), stages.FACT_SCHEMA
-            )
-            for fact in read.collect():
-                state.record(wanted[fact["number"]], fact.asDict())
-                if fact["odd"]:
-                    odd.add(wanted[fact["number"]].path)
-        # What is odd in one piece is read by Spark with the whole file, so that lines mean what they always mean.
-        self._pieces = [planned for planned in self._pieces if planned.path not in odd]
-        left = {*others, *odd}
-        self._by_spark = self.inputs.only(left)
-        self._bad = sum(planned.piece.bad for planned in self._pieces)
-
-    def _frame(self, rows: Sequence[tuple[Any, ...]], schema: pa.Schema, tasks: int) -> DataFrame:
-        """Return rows as a frame, cut into at most `tasks` tasks for each core."""
-        columns = list(zip(*rows, strict=True)) or [()] * len(schema)
-        arrays = [pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)]
-        frame = self.session.createDataFrame(pa.Table.from_arrays(arrays, schema=schema))
-        return frame.repartition(max(1, min(len(rows), tasks * self.session.sparkContext.defaultParallelism)))
-
-    @cached_property
-    def _rows(self) -> DataFrame:
-        """All rows of the files that Spark reads or that hold rows that cannot be used, as Spark reads them."""
-        from causalcast.audit import ingest  # noqa: PLC0415
-
-        return ingest.read(self.session, self._suspects)
-
-    @cached_property
-    def _suspects(self) -> Inputs:
-        bad = {planned.path for planned in self._pieces if planned.piece.bad}
-        return self.inputs.only({*self._by_spark.json, *self._by_spark.parquet, *bad})
-
-    def _digest(self) -> DataFrame:
-        """Return one digest per process."""
-        from pyspark import StorageLevel  # noqa: PLC0415
-
-        from causalcast.audit import stages  # noqa: PLC0415
-
-        parts = self._packed()
-        if self._pieces:
-            places: dict[str, list[int]] = {}
-            for planned in self._pieces:
-                places.setdefault(planned.piece.token, []).append(planned.piece.place)
-            rows = [(token.encode(), numbers) for token, numbers in places.items()]
-            listed = self._frame(rows, stages.BUNDLES, tasks=1).mapInArrow(
-                stages.list_parts(self.depot), stages.PART_SCHEMA
-            )
-            parts = listed if parts is None else parts.unionByName(listed)
-        if parts is None:
-            raise InputUnusable(f"{', '.join(self.sources)}: no rows")
-        partitions = int(self.session.conf.get("spark.sql.shuffle.partitions") or 8)
-        partitions = max(partitions, self.inputs.size // BYTES_PER_PARTITION)
-        known = self.depot.put(self.kept.digests() if self._shared else {})
-        stage = stages.digest_batches(self.depot, known)
-        digests = parts.repartition(partitions, "process").mapInArrow(stage, stages.DIGEST_SCHEMA)
-        return digests.persist(StorageLevel.DISK_ONLY)
-
-    def _packed(self) -> DataFrame | None:
-        from pyspark.sql import Observation  # noqa: PLC0415
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
-        from causalcast.audit import ingest, stages  # noqa: PLC0415
-
-        if not (self._by_spark.json or self._by_spark.parquet):
-            return None
-        self._seen = Observation("ingest")
-        rows = ingest.read(self.session, self._by_spark)
-        observed = rows.observe(self._seen, F.count("reason").alias("bad"))
-        return ingest.usable(observed).mapInArrow(stages.pack_batches(self.depot), stages.PART_SCHEMA)
-
-    def _collect_logs(self, digests: DataFrame) -> tuple[dict[str, LogIndex], DataFrame | dict[str, state.Digested]]:
-        """Return the index of each log, and where the bodies are."""
-        logs: dict[str, LogIndex] = {}
-        bodies: dict[str, state.Digested] = {}
-        names = ("process", "key", "log_index", "body") if self._shared else ("process", "log_index")
-        for row in digests.select(*names).collect():
-            logs[row["process"]] = self.depot.get(bytes(row["log_index"]))
-            if self._shared:
-                tokens = (bytes(row[name]).decode() for name in ("log_index", "body"))
-                bodies[row["process"]] = state.Digested(row["key"], *tokens)
-        if self._seen is not None:
-            self._bad += int(self._seen.get.get("bad", 0))
-        if self._shared:
-            self.kept.manifest.digests = bodies
-            self.kept.commit()
-        return dict(sorted(logs.items())), bodies if self._shared else digests
-
-    def _quarantine(self) -> BadRows:
-        from causalcast.audit import ingest  # noqa: PLC0415
-
-        if self._bad == 0:
-            return ingest.NO_BAD_ROWS
-        self.say(f"Locating {self._bad} rows that cannot be used")
-        return ingest.collect_bad_rows(self.session, self._suspects, self._rows)
-
-    def _nothing_usable(self, bad: BadRows) -> str:
-        where = ", ".join(self.sources[:3]) + (" ..." if len(self.sources) > 3 else "")
-        if bad.count == 0:
-            return f"{where}: no rows"
-        first = bad.rows[0] if bad.rows else None
-        example = f"; the first: {place_of_row(first.file, first.line)}: {first.reason}" if first is not None else ""
-        return f"{where}: none of {bad.count} rows can be used{example}"
-
-    def _doubtful(self, bad: BadRows, logs: dict[str, LogIndex]) -> frozenset[str]:
-        """Return the processes that may have lost rows to the quarantine.
-
-        A bad row that names no process can be any process's in its file. Where the file's logs miss as many rows
-        as it has bad ones, those are the bad ones; else the end of any of its logs may be cut.
-        """
-        from causalcast.audit import ingest  # noqa: PLC0415
-
-        doubtful = set(bad.processes)
-        for file, number in bad.unnamed:
-            mine = ingest.processes_of(self._rows, [file])
-            if sum(logs[process].missing_rows for process in mine if process in logs) < number:
-                doubtful |= mine
-        return frozenset(doubtful)
-
-    # --------------------------------------------------------------------------------------- judging
-
     def _judge_all(self, logs: dict[str, LogIndex], bodies: DataFrame | dict[str, state.Digested]) -> AuditResult:
-        bad = self._quarantine()
+        bad = self.intake.quarantine()
         if not logs:
-            raise InputUnusable(self._nothing_usable(bad))
+            raise InputUnusable(self.intake.nothing_usable(bad))
         self.say(f"Ordering the messages of {len(logs)} processes")
-        known = build_clock(list(logs.values()), self.crashed, self._doubtful(bad, logs))
+        known = build_clock(list(logs.values()), self.crashed, self.intake.doubtful(bad, logs))
         self.say("Replaying every process")
         path = self.out / FINDINGS if self.out is not None else None
         clock = known.clock
@@ -301,36 +140,40 @@ class _Audit:
         excused = unproven = 0
         with self._replays(logs, bodies, known) as replays, Collection(clock, path) as collection:
             collection.add_log_findings(bad_row_findings(bad))
-            collection.add_log_findings(unfinished_findings(self.inputs))
-            collection.add_log_findings(self._located(known.findings))
-            for replay in replays:
+            collection.add_log_findings(unfinished_findings(self.intake.inputs))
+            collection.add_log_findings(self.intake.located(known.findings))
+            closely: list[Replay] = []
+            for some, places in replays:
+                some.tally.add_to(latency, whole, np.array(places))
+                excused += clock.messages * len(places) + int(some.excused[places].sum())
+                closely += [some.found[place] for place in places if place in some.found]
+            for replay in sorted(closely, key=lambda replay: replay.process):
                 collection.add(replay, logs[replay.process].names)
                 latency.merge(replay.latency)
                 delay.merge(replay.stability_delay)
                 whole.merge(replay.timeline)
-                excused += clock.messages + replay.excused
+                excused += replay.excused
                 unproven += replay.unproven
-        files.refuse_changed(self.inputs.sizes)
-        if self._shared:
+        files.refuse_changed(self.intake.inputs.sizes)
+        if self.intake.shared:
             self.kept.commit(last=True)
         self.say("Writing the findings")
-        indices = [index for log in logs.values() for index in log.topics.values()]
         return AuditResult(
             verdict="fail" if collection.counts else "pass",
             events=sum(log.rows for log in logs.values()),
             processes=summaries(logs, known),
             messages=clock.messages,
-            deliveries=sum(index.deliveries for index in indices),
+            deliveries=sum(log.total(log.source.deliveries) for log in logs.values()),
             quarantined=bad.count,
             counts=dict(sorted(collection.counts.items())),
             findings=tuple(_with_pictures(collection.sample(), Witness(clock, logs))),
             quarantine=bad.rows,
             latency=latency.milliseconds(),
             stability_delay=delay.milliseconds(),
-            payload_bytes=sizes(topic.payload for topic in clock.topics.values()),
-            overhead_bytes=sizes(topic.overhead for topic in clock.topics.values()),
+            payload_bytes=sizes(payload for _, payload, _ in clock.topics.measures()),
+            overhead_bytes=sizes(overhead for _, _, overhead in clock.topics.measures()),
             notes=tuple(notes(logs, known, self.crashed, bad, latency, excused, unproven)),
-            sources=self.sources,
+            sources=self.intake.sources,
             roots=dict(sorted(collection.roots.items())),
             suspects=collection.suspects,
             timeline=summarise(whole, clock, logs),
@@ -340,72 +183,54 @@ class _Audit:
     @contextlib.contextmanager
     def _replays(
         self, logs: dict[str, LogIndex], bodies: DataFrame | dict[str, state.Digested], known: Known
-    ) -> Iterator[Iterable[Replay]]:
-        """Yield the replay of every process; those that rest on nothing new are taken over."""
+    ) -> Iterator[Iterable[tuple[Replays, list[int]]]]:
+        """Yield the replays of all processes: some, and which of them count. Those of nothing new are taken over."""
         from pyspark import StorageLevel  # noqa: PLC0415
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
         from causalcast.audit import stages  # noqa: PLC0415
 
-        marks = {process: log.marks for process, log in logs.items()}
-        shared = self.depot.put((known.clock, marks))
-        stage = stages.replay_batches(self.depot, shared)
+        stage = stages.replay_batches(self.depot, self.depot.put(known.clock))
         if not isinstance(bodies, dict):
-            frame = bodies.select("process", "body").mapInArrow(stage, stages.REPLAY_SCHEMA)
+            places = F.lit(None).cast("array<long>").alias("places")
+            frame = bodies.where("body is not null").select("body", places).mapInArrow(stage, stages.REPLAY_SCHEMA)
             frame = frame.persist(StorageLevel.DISK_ONLY)
             try:
                 frame.count()
-                yield (self.depot.get(bytes(row["result"])) for row in frame.toLocalIterator())
+                yield ((self.depot.get(bytes(row["result"])), row["places"]) for row in frame.toLocalIterator())
             finally:
                 frame.unpersist()
             return
-        keys = ReplayKeys(known.clock)
-        before, now = self.kept.manifest.replays, dict[str, state.Replayed]()
-        wanted = []
+        now = self._taken_over(logs, bodies, known)
+        wanted: dict[str, list[int]] = {}
+        for process, replayed in now.items():
+            if not replayed.result:
+                wanted.setdefault(bodies[process].body, []).append(bodies[process].place)
+        if wanted:
+            rows = [(token.encode(), places) for token, places in wanted.items()]
+            frame = self.intake.frame(rows, stages.BODIES, tasks=4).mapInArrow(stage, stages.REPLAY_SCHEMA)
+            for row in frame.collect():
+                for process, place in zip(row["processes"], row["places"], strict=True):
+                    now[process].result = bytes(row["result"]).decode()
+                    now[process].place, now[process].share = place, 1 / len(row["processes"])
+        self.kept.manifest.replays = now
+        of: dict[str, list[int]] = {}
+        for replayed in now.values():
+            of.setdefault(replayed.result, []).append(replayed.place)
+        yield ((self.depot.get(token.encode()), places) for token, places in of.items())
+
+    def _taken_over(
+        self, logs: dict[str, LogIndex], bodies: dict[str, state.Digested], known: Known
+    ) -> dict[str, state.Replayed]:
+        """Return the replays of an earlier run, and empty ones where there is none that rests on the same."""
+        if self.out is None:
+            return {process: state.Replayed("") for process in bodies}
+        keys, before = ReplayKeys(known.clock), self.kept.manifest.replays
+        found = {}
         for process, digested in bodies.items():
             key = keys.key(digested.key, logs[process])
             earlier = before.get(process)
-            now[process] = earlier if earlier is not None and earlier.key == key else state.Replayed(key, "")
-            if not now[process].result:
-                wanted.append((process, digested.body.encode()))
-        if wanted:
-            frame = self._frame(wanted, stages.BODIES, tasks=4).mapInArrow(stage, stages.REPLAY_SCHEMA)
-            for row in frame.collect():
-                now[row["process"]].result = bytes(row["result"]).decode()
-        self.kept.manifest.replays = now
-        yield (self.depot.get(now[process].result.encode()) for process in logs)
-
-    def _located(self, findings: list[LogFinding]) -> list[LogFinding]:
-        """Say of incomplete logs in which file and line they begin, so that a misspelt name can be found."""
-        from causalcast.audit import ingest  # noqa: PLC0415
-
-        wanted = {f.process for f in findings if f.kind == "absent-log" and f.process is not None and f.number is None}
-        if not wanted:
-            return findings
-        names = sorted(wanted)[:MAX_NOTED]
-        found = self._files_naming(names)
-        if self._by_spark.json or self._by_spark.parquet:
-            for name, path in ingest.first_files(ingest.read(self.session, self._by_spark), names).items():
-                found[name] = min(path, found.get(name, path))
-        places = {name: ingest.place_in(path, name) for name, path in found.items()}
-        return [
-            replace(f, detail=f"{f.detail}; first named at {places[f.process]}")
-            if f.process in places and f.kind == "absent-log" and f.number is None
-            else f
-            for f in findings
-        ]
-
-    def _files_naming(self, names: Sequence[str]) -> dict[str, str]:
-        """Return the first of the files that workers read, by its name, in which each name stands."""
-        found: dict[str, str] = {}
-        bundles: dict[str, dict[int, str]] = {}
-        for planned in self._pieces:
-            bundles.setdefault(planned.piece.token, {})[planned.piece.place] = planned.path
-        for token, paths in bundles.items():
-            bundle = self.depot.get(token.encode())
-            for name in names:
-                for place in bundle.pieces_naming(name):
-                    if place in paths:
-                        found[name] = min(paths[place], found.get(name, paths[place]))
+            found[process] = earlier if earlier is not None and earlier.key == key else state.Replayed(key)
         return found
 
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from causalcast.audit.clocks import NEVER
 from causalcast.audit.events import NO_VALUE
 from causalcast.audit.members import FOREVER
 from causalcast.audit.metrics import logarithm
 from causalcast.audit.order import check_order, first_per_cause
+from causalcast.audit.topic_clock import NEVER
 from causalcast.audit.violations import (
     CONCURRENT_AFTER_STABLE,
     STABLE_BEFORE_DELIVERY,
@@ -21,7 +21,7 @@ from causalcast.audit.violations import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from causalcast.audit.logs import TopicBody
+    from causalcast.audit.digests import TopicBody
     from causalcast.audit.view import View
 
     Ints = NDArray[np.int64]
@@ -137,7 +137,8 @@ def _measure_stability(view: View, log: TopicBody, rows: Ints) -> None:
     """Measure from the delivery here to the report here: one clock, so no skew."""
     if log.stable_time is None:
         return
-    delivered = np.full(view.topic.messages, NO_VALUE, dtype=np.int64)
+    # The last place is that of what is not in the universe, whose row is -1.
+    delivered = np.full(view.topic.messages + 1, NO_VALUE, dtype=np.int64)
     if view.own >= 0:
         block = view.topic.block(view.own)
         delivered[block] = view.topic.time[block]
@@ -145,7 +146,7 @@ def _measure_stability(view: View, log: TopicBody, rows: Ints) -> None:
         at = view.topic.locate(view.names, log.origin, log.counter)
         keep = at >= 0
         delivered[at[keep][::-1]] = log.time[keep][::-1]
-    since = np.where(rows >= 0, delivered[rows], NO_VALUE)
+    since = delivered[rows]
     use = (since != NO_VALUE) & (log.stable_time != NO_VALUE)
     took = log.stable_time[use] - since[use]
     bins = logarithm(took)

@@ -16,17 +16,22 @@ import pyarrow as pa
 
 from causalcast.audit import direct, lines
 from causalcast.audit.bundles import bundle, split
-from causalcast.audit.logs import LogBody, digest
+from causalcast.audit.logs import digest_logs
 from causalcast.audit.parts import Packed, merge, pack
-from causalcast.audit.replay import replay
+from causalcast.audit.replay import replay_logs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+
+    from numpy.typing import NDArray
 
     from causalcast.audit.bundles import Bundle
     from causalcast.audit.clocks import Clock
     from causalcast.audit.depot import Box, Depot
-    from causalcast.audit.logs import LogColumns, Mark
+    from causalcast.audit.digests import Bodies
+    from causalcast.audit.logs import LogColumns
+
+    Ints: TypeAlias = NDArray[np.int64]
 
     Stage: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -52,20 +57,27 @@ FACT_SCHEMA: Final = (
 )
 """Of each piece: its bundle and place there, rows in it and in the whole bundle. An odd one has to be read by Spark."""
 BUNDLES: Final = pa.schema([("bundle", pa.binary()), ("places", pa.list_(pa.int64()))])
-PARTS: Final = pa.schema([("process", pa.string()), ("part", pa.binary()), ("group", pa.int64())])
-PART_SCHEMA: Final = "process string, part binary, group long"
+PARTS: Final = pa.schema([("process", pa.string()), ("part", pa.binary()), ("group", pa.int64()), ("rows", pa.int64())])
+PART_SCHEMA: Final = "process string, part binary, group long, rows long"
 """A part of a log: a group of a bundle, or a value of its own, with group -1."""
 DIGESTS: Final = pa.schema(
-    [("process", pa.string()), ("key", pa.string()), ("log_index", pa.binary()), ("body", pa.binary())]
+    [
+        ("processes", pa.list_(pa.string())),
+        ("keys", pa.list_(pa.string())),
+        ("log_index", pa.binary()),
+        ("body", pa.binary()),
+    ]
 )
-DIGEST_SCHEMA: Final = "process string, key string, log_index binary, body binary"
-BODIES: Final = pa.schema([("process", pa.string()), ("body", pa.binary())])
-REPLAYS: Final = pa.schema([("process", pa.string()), ("result", pa.binary())])
-REPLAY_SCHEMA: Final = "process string, result binary"
-_BATCH: Final = 500
-"""Rows that a stage hands on together: each batch costs Spark as much as many rows do."""
-_BATCH_BYTES: Final = 8 * 2**20
-"""The same where values travel in the rows."""
+DIGEST_SCHEMA: Final = "processes array<string>, keys array<string>, log_index binary, body binary"
+"""Digests of some logs, or nulls and those logs whose digest is there already."""
+BODIES: Final = pa.schema([("body", pa.binary()), ("places", pa.list_(pa.int64()))])
+"""Which logs to replay; all where `places` is null."""
+REPLAYS: Final = pa.schema(
+    [("processes", pa.list_(pa.string())), ("places", pa.list_(pa.int64())), ("result", pa.binary())]
+)
+REPLAY_SCHEMA: Final = "processes array<string>, places array<long>, result binary"
+TOGETHER: Final = 1_000_000
+"""Rows of logs that are digested, and replayed, by one call. A log of more has a call of its own."""
 
 
 def read_pieces(depot: Depot) -> Stage:
@@ -149,7 +161,8 @@ def list_parts(depot: Depot) -> Stage:
                 groups = np.flatnonzero(np.isin(whole.piece, row["places"]))
                 owners = pa.array(whole.names, pa.string()).take(pa.array(whole.process[groups]))
                 token = pa.array([row["bundle"]] * groups.size, pa.binary())
-                yield pa.RecordBatch.from_arrays([owners, token, pa.array(groups)], schema=PARTS)
+                sizes = pa.array(np.diff(whole.starts)[groups])
+                yield pa.RecordBatch.from_arrays([owners, token, pa.array(groups), sizes], schema=PARTS)
 
     return run
 
@@ -174,90 +187,89 @@ def pack_batches(depot: Depot) -> Stage:
 
 
 def _packed(held: list[pa.RecordBatch], box: Box) -> Iterator[pa.RecordBatch]:
-    parts = ((process, box.put(pack(rows)), -1) for process, rows in split(pa.Table.from_batches(held)))
-    yield from _in_batches(parts, PARTS)
+    for process, rows in split(pa.Table.from_batches(held)):
+        yield _row(PARTS, process, box.put(pack(rows)), -1, rows.seq.size)
 
 
 def digest_batches(depot: Depot, known: bytes) -> Stage:
     """Return the stage that digests the logs of one partition, which holds all parts of each process in it.
 
-    `known` is the token of digests of an earlier run: process to key, index and body. A digest is taken over where
-    the log has the same parts as then.
+    `known` is the token of the keys of digests of an earlier run, by process. A digest is taken over where the log has
+    the same parts as then.
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        held: dict[str, list[tuple[bytes, int]]] = {}
+        held: dict[str, list[tuple[bytes, int, int]]] = {}
         for batch in batches:
-            for row in batch.to_pylist():
-                held.setdefault(row["process"], []).append((row["part"], row["group"]))
-        earlier: Mapping[str, tuple[str, bytes, bytes]] = depot.get(known)
-        bundles: dict[bytes, Bundle] = {}
+            columns = (batch.column(name).to_pylist() for name in PARTS.names)
+            for process, *part in zip(*columns, strict=True):
+                held.setdefault(process, []).append(tuple(part))
+        keys = {process: _key(held[process]) for process in sorted(held)}
+        earlier: Mapping[str, str] = depot.get(known)
+        same = [process for process, key in keys.items() if earlier.get(process) == key]
+        if same:
+            yield _row(DIGESTS, same, [keys[process] for process in same], None, None)
         with depot.box() as box:
-            rows = (digested(p, sorted(held.pop(p)), earlier, bundles, box) for p in sorted(held))
-            yield from _in_batches(rows, DIGESTS)
-
-    def digested(
-        process: str,
-        parts: list[tuple[bytes, int]],
-        earlier: Mapping[str, tuple[str, bytes, bytes]],
-        bundles: dict[bytes, Bundle],
-        box: Box,
-    ) -> tuple[str, str, bytes, bytes]:
-        key = blake2b(repr(parts).encode(), digest_size=16).hexdigest()
-        before = earlier.get(process)
-        if before is not None and before[0] == key:
-            return process, *before
-        index, body = digest(process, merge([_part(depot, token, group, bundles) for token, group in parts]))
-        return process, key, box.put(index), box.put(body)
+            for processes in _together({p: held[p] for p in keys if earlier.get(p) != keys[p]}):
+                index, body = digest_logs(processes, *_gathered(depot, [held.pop(p) for p in processes]))
+                yield _row(DIGESTS, processes, [keys[p] for p in processes], box.put(index), box.put(body))
 
     return run
 
 
-def _part(depot: Depot, token: bytes, group: int, bundles: dict[bytes, Bundle]) -> LogColumns:
-    """Return a part of a log; `bundles` are those that are open already."""
-    if group < 0:
-        packed: Packed = depot.get(token)
-        return packed.unpack()
-    if token not in bundles:
-        bundles[token] = depot.get(token)
-    return bundles[token].part(group)
+def _key(parts: list[tuple[bytes, int, int]]) -> str:
+    parts.sort()
+    named = [(token, group) for token, group, _ in parts]
+    return blake2b(repr(named).encode(), digest_size=16).hexdigest()
+
+
+def _together(logs: Mapping[str, list[tuple[bytes, int, int]]]) -> Iterator[list[str]]:
+    """Yield the logs to digest by one call."""
+    chosen: list[str] = []
+    rows = 0
+    for process, parts in logs.items():
+        size = sum(part[2] for part in parts)
+        if chosen and rows + size > TOGETHER:
+            yield chosen
+            chosen, rows = [], 0
+        chosen.append(process)
+        rows += size
+    if chosen:
+        yield chosen
+
+
+def _gathered(depot: Depot, logs: list[list[tuple[bytes, int, int]]]) -> tuple[LogColumns, Ints]:
+    """Return the rows of logs, and whose row each is."""
+    groups: dict[bytes, list[tuple[int, int, int]]] = {}
+    for place, parts in enumerate(logs):
+        for token, group, rows in parts:
+            groups.setdefault(token, []).append((place, group, rows))
+    found: list[LogColumns] = []
+    owners: list[Ints] = []
+    for token, listed in groups.items():
+        place, group, rows = np.array(listed, dtype=np.int64).T
+        value: Packed | Bundle = depot.get(token)
+        found.append(value.unpack() if isinstance(value, Packed) else value.parts(group))
+        owners.append(np.repeat(place, rows))
+    return merge(found), np.concatenate(owners)
 
 
 def replay_batches(depot: Depot, shared: bytes) -> Stage:
-    """Return the stage that replays logs; `shared` is the token of the clock and of every process's marks."""
+    """Return the stage that replays logs; `shared` is the token of the clock."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        clock: Clock
-        marks: dict[str, tuple[Mark, ...]]
-        clock, marks = depot.get(shared)
+        clock: Clock = depot.get(shared)
         with depot.box() as box:
-            yield from _in_batches(replayed(batches, clock, marks, box), REPLAYS)
-
-    def replayed(
-        batches: Iterator[pa.RecordBatch], clock: Clock, marks: dict[str, tuple[Mark, ...]], box: Box
-    ) -> Iterator[tuple[str, bytes]]:
-        for batch in batches:
-            for token in batch.column("body"):
-                body: LogBody = depot.get(token.as_py())
-                yield body.process, box.put(replay(body, marks[body.process], clock))
+            for batch in batches:
+                for body, places in zip(*(batch.column(name).to_pylist() for name in BODIES.names), strict=True):
+                    bodies: Bodies = depot.get(body)
+                    chosen = np.arange(len(bodies.processes)) if places is None else np.array(places, dtype=np.int64)
+                    result = box.put(replay_logs(bodies, chosen, clock))
+                    yield _row(REPLAYS, [bodies.processes[i] for i in chosen.tolist()], chosen.tolist(), result)
 
     return run
 
 
-def _in_batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    held: list[tuple[Any, ...]] = []
-    size = 0
-    for row in rows:
-        held.append(row)
-        size += sum(len(value) for value in row if isinstance(value, bytes))
-        if len(held) == _BATCH or size > _BATCH_BYTES:
-            yield _batch(held, schema)
-            held, size = [], 0
-    if held:
-        yield _batch(held, schema)
-
-
-def _batch(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
-    columns = zip(*rows, strict=True)
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+def _row(schema: pa.Schema, *values: Any) -> pa.RecordBatch:
+    arrays = [pa.array([value], field.type) for value, field in zip(values, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

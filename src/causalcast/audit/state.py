@@ -67,18 +67,25 @@ class Source(msgspec.Struct):
 
 
 class Digested(msgspec.Struct):
-    """The digest of a process's log; `key` stands for the parts that it was made of."""
+    """The digest of a process's log; `key` stands for the parts that it was made of.
+
+    `index` and `body` are of many logs: of this one at `place`, which has `share` of all their rows.
+    """
 
     key: str
     index: str
     body: str
+    place: int
+    share: float
 
 
 class Replayed(msgspec.Struct):
-    """The replay of a process; `key` stands for all that it rests on."""
+    """The replay of a process; `key` stands for all that it rests on, `place` and `share` are as in `Digested`."""
 
     key: str
-    result: str
+    result: str = ""
+    place: int = 0
+    share: float = 0.0
 
 
 class Manifest(msgspec.Struct):
@@ -165,12 +172,9 @@ class State:
         self.manifest.files = files
         return found, others
 
-    def digests(self) -> dict[str, tuple[str, bytes, bytes]]:
-        """Return the digests of earlier runs: process to key, index and body."""
-        return {
-            process: (known.key, known.index.encode(), known.body.encode())
-            for process, known in self.manifest.digests.items()
-        }
+    def keys(self) -> dict[str, str]:
+        """Return the keys of the digests of earlier runs, by process."""
+        return {process: known.key for process, known in self.manifest.digests.items()}
 
     def commit(self, *, last: bool = False) -> None:
         """Make what was done so far count; with `last`, remove what is not needed any more."""
@@ -221,10 +225,10 @@ def _tokens(manifest: Manifest) -> Iterator[tuple[str, float]]:
             if piece.token:
                 yield piece.token, piece.rows / piece.bundled if piece.bundled else 1.0
     for digested in manifest.digests.values():
-        yield digested.index, 1.0
-        yield digested.body, 1.0
+        yield digested.index, digested.share
+        yield digested.body, digested.share
     for replayed in manifest.replays.values():
-        yield replayed.result, 1.0
+        yield replayed.result, replayed.share
 
 
 def _boxes(manifest: Manifest) -> set[str]:

@@ -11,7 +11,7 @@ from causalcast.audit.violations import TAG_OVER, TAG_UNDER, TAG_UNKNOWN
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from causalcast.audit.logs import TopicBody
+    from causalcast.audit.digests import TopicBody
     from causalcast.audit.view import View
 
     Ints = NDArray[np.int64]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from causalcast.audit.events import CRASH, EVICT, JOIN, LEAVE, NO_VALUE, RECOVER
-from causalcast.audit.metrics import Histogram, logarithm, value_of
+from causalcast.audit.metrics import Histogram, value_of
 from causalcast.audit.result import Timeline, Transport
 
 if TYPE_CHECKING:
@@ -22,14 +22,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from causalcast.audit.clocks import Clock
-    from causalcast.audit.links import Links
-    from causalcast.audit.logs import LogIndex
+    from causalcast.audit.digests import LogIndex
 
     Ints = NDArray[np.int64]
 
 SLICES: Final = 60
 """Slices of the grid. Slice 0 and slice `SLICES + 1` hold what lies before and behind it."""
-_ALL: Final = SLICES + 2
+ALL_SLICES: Final = SLICES + 2
 _COARSE: Final = 96
 """Bins of a histogram that are one bin here, about 10 % wide: quantiles are right within 5 %."""
 _BINS: Final = 512
@@ -91,6 +90,13 @@ class Grid:
         return (inside - self.start) // self.width + 1
 
 
+def spread_keys(slices: Ints, bins: NDArray[np.int32]) -> Ints:
+    """Return the key in `Spread` of each duration; `bins` are those of `metrics.logarithm`."""
+    coarse = np.clip(np.rint(bins / _COARSE).astype(np.int64), -_BINS + 1, _BINS - 1)
+    keys: Ints = slices * _STRIDE + coarse + _BINS
+    return keys
+
+
 @dataclass(slots=True)
 class Spread:
     """Durations by the slice in which they began: how many fall into each bin of logarithmic width."""
@@ -103,8 +109,7 @@ class Spread:
         """Count durations; `bins` are those of `metrics.logarithm`."""
         if slices.size == 0:
             return cls()
-        coarse = np.clip(np.rint(bins / _COARSE).astype(np.int64), -_BINS + 1, _BINS - 1)
-        keys, numbers = np.unique(slices * _STRIDE + coarse + _BINS, return_counts=True)
+        keys, numbers = np.unique(spread_keys(slices, bins), return_counts=True)
         return cls(keys, numbers.astype(np.int64))
 
     def add(self, other: Spread) -> None:
@@ -132,19 +137,19 @@ class Spread:
         return tuple(found)
 
 
-_COUNTED: Final = ("sent", "arrived", "held", "stable", "received", "released", "redundant", "sends")
+COUNTED: Final = ("sent", "arrived", "held", "stable", "received", "released", "redundant", "sends")
 
 
 @dataclass(slots=True)
 class ProcessTimeline:
     """What one process, or all so far, add to the grid.
 
-    `counts` has a row for each of `_COUNTED`: deliveries by the time of their broadcast and by their own; the
+    `counts` has a row for each of `COUNTED`: deliveries by the time of their broadcast and by their own; the
     beginning and the end of waiting for stability; messages received first and those of them delivered since;
     receptions of what was there already; sends.
     """
 
-    counts: Ints = field(default_factory=lambda: np.zeros((len(_COUNTED), _ALL), dtype=np.int64))
+    counts: Ints = field(default_factory=lambda: np.zeros((len(COUNTED), ALL_SLICES), dtype=np.int64))
     latency: Spread = field(default_factory=Spread)
     stability: Spread = field(default_factory=Spread)
     buffered: Spread = field(default_factory=Spread)
@@ -170,21 +175,8 @@ class ProcessTimeline:
         self._count("stable", grid.slices(until))
         self.stability.add(Spread.of(grid.slices(since), bins))
 
-    def add_links(self, grid: Grid, links: Links) -> None:
-        """Add what the process sent and received."""
-        known = links.received != NO_VALUE
-        self._count("received", grid.slices(links.received[known]))
-        self._count("released", grid.slices(links.released[links.released != NO_VALUE]))
-        self._count("redundant", grid.slices(links.redundant[links.redundant != NO_VALUE]))
-        self._count("sends", grid.slices(links.sent[links.sent != NO_VALUE]))
-        both = known & (links.released != NO_VALUE)
-        waited = links.released[both] - links.received[both]
-        bins = logarithm(waited)
-        self.wait.add(waited, bins)
-        self.buffered.add(Spread.of(grid.slices(links.received[both]), bins))
-
     def _count(self, what: str, slices: Ints) -> None:
-        self.counts[_COUNTED.index(what)] += np.bincount(slices, minlength=_ALL)
+        self.counts[COUNTED.index(what)] += np.bincount(slices, minlength=ALL_SLICES)
 
 
 def summarise(whole: ProcessTimeline, clock: Clock, logs: Mapping[str, LogIndex]) -> Timeline | None:
@@ -192,7 +184,7 @@ def summarise(whole: ProcessTimeline, clock: Clock, logs: Mapping[str, LogIndex]
     grid = clock.grid
     if grid.width == 0:
         return None
-    counts = dict(zip(_COUNTED, whole.counts, strict=True))
+    counts = dict(zip(COUNTED, whole.counts, strict=True))
     messages, payload, overhead = _broadcasts(grid, clock)
     fresh = counts["received"]
     columns: dict[str, tuple[float | None, ...]] = {
@@ -239,10 +231,10 @@ def members_over_time(grid: Grid, logs: Mapping[str, LogIndex]) -> tuple[float |
 
     Who logs no `join` first is a member from the start. An eviction counts at the time of whoever evicts.
     """
-    change = np.zeros(_ALL, dtype=np.int64)
+    change = np.zeros(ALL_SLICES, dtype=np.int64)
     evicted = _evictions(logs)
     for process, log in logs.items():
-        own = [m for m in log.marks if m.event in _TURNS and (m.event != EVICT or m.peer == process)]
+        own = [m for m in log.turns if m.event in _TURNS and (m.event != EVICT or m.peer == process)]
         first = next((m for m in own if m.event in (JOIN, LEAVE)), None)
         member = not (first is not None and first.event == JOIN)
         change[0] += member
@@ -261,7 +253,7 @@ _TURNS: Final = frozenset({JOIN, LEAVE, EVICT, CRASH, RECOVER})
 def _evictions(logs: Mapping[str, LogIndex]) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for process, log in logs.items():
-        for mark in log.marks:
+        for mark in log.turns:
             if mark.event == EVICT and mark.peer is not None and mark.peer != process and mark.time != NO_VALUE:
                 found.setdefault(mark.peer, []).append(mark.time)
     return found
@@ -269,13 +261,13 @@ def _evictions(logs: Mapping[str, LogIndex]) -> dict[str, list[int]]:
 
 def _broadcasts(grid: Grid, clock: Clock) -> tuple[Ints, tuple[Ints, Ints], tuple[Ints, Ints]]:
     """Return per slice: messages; how many say their payload, and its sum; the same of their overhead."""
-    messages = np.zeros(_ALL, dtype=np.int64)
-    sums = [(np.zeros(_ALL, dtype=np.int64), np.zeros(_ALL, dtype=np.int64)) for _ in range(2)]
-    for topic in clock.topics.values():
-        timed = topic.time != NO_VALUE
-        slices = grid.slices(topic.time[timed])
-        messages += np.bincount(slices, minlength=_ALL)
-        for (number, total), values in zip(sums, (topic.payload[timed], topic.overhead[timed]), strict=True):
+    messages = np.zeros(ALL_SLICES, dtype=np.int64)
+    sums = [(np.zeros(ALL_SLICES, dtype=np.int64), np.zeros(ALL_SLICES, dtype=np.int64)) for _ in range(2)]
+    for time, payload, overhead in clock.topics.measures():
+        timed = time != NO_VALUE
+        slices = grid.slices(time[timed])
+        messages += np.bincount(slices, minlength=ALL_SLICES)
+        for (number, total), values in zip(sums, (payload[timed], overhead[timed]), strict=True):
             known = values != NO_VALUE
             np.add.at(number, slices[known], 1)
             np.add.at(total, slices[known], values[known])

@@ -12,10 +12,11 @@ from causalcast.audit.violations import CODE, NO_REASON, Violations
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from causalcast.audit.clocks import Clock, TopicClock
-    from causalcast.audit.logs import LogBody, TopicBody
+    from causalcast.audit.clocks import Clock
+    from causalcast.audit.digests import LogBody, TopicBody
     from causalcast.audit.members import Attendance, Member
     from causalcast.audit.result import FindingKind
+    from causalcast.audit.topic_clock import TopicClock
     from causalcast.audit.violations import Replay
 
     Ints = NDArray[np.int64]

@@ -36,9 +36,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from causalcast.audit.clocks import Clock, LogFinding, TopicClock
+    from causalcast.audit.clocks import Clock
+    from causalcast.audit.log_findings import LogFinding
     from causalcast.audit.logs import LogColumns
     from causalcast.audit.result import Finding
+    from causalcast.audit.topic_clock import TopicClock
     from causalcast.audit.view import View
 
 MAX_ROWS: Final = 2_000_000

@@ -17,10 +17,11 @@ from causalcast.audit.result import PictureEvent, SpaceTime
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from causalcast.audit.clocks import Clock, TopicClock
+    from causalcast.audit.clocks import Clock
+    from causalcast.audit.digests import LogIndex
     from causalcast.audit.findings import Case
-    from causalcast.audit.logs import LogIndex
     from causalcast.audit.result import Role
+    from causalcast.audit.topic_clock import TopicClock
 
 MAX_PROCESSES: Final = 6
 MAX_EVENTS: Final = 40

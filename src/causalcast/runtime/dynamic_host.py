@@ -151,6 +151,10 @@ class DynamicHost(Host):
         self._process.suspect(name)
         self._settle(None)
 
+    def holders(self, tag: Tag) -> int:
+        """How many members are known to have taken the message of `tag`."""
+        return self._membership.ordering.holders(tag.dot)
+
     async def finish(self) -> None:
         """Leave the group, and wait until the others have let go and acknowledged all that was sent."""
         if self.over:

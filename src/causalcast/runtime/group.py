@@ -15,6 +15,7 @@ from causalcast.model import (
     Delivered,
     GroupClosedError,
     InvalidNameError,
+    NotAMemberError,
     PayloadTooLargeError,
     Roster,
     Stable,
@@ -222,6 +223,26 @@ class Group:
                 f"{name!r} cannot be evicted: members of {self._stack.name!r} have no say in it"
             )
         host.evict(name)
+
+    async def replicated(self, tag: Tag, members: int) -> None:
+        """Wait until the message of `tag` is stable at so many members (k-stability): until the applications of so
+        many, this one's included, are known to have taken it. What is concurrent with it may still come.
+
+        Who has left or was evicted does not count. Raises `GroupClosedError` and `NotAMemberError` if this member
+        closes or is evicted meanwhile, `ValueError` for less than one, `UnsupportedByStackError` on all stacks but
+        `tcb-dynamic`.
+        """
+        host = self._open
+        if not isinstance(host, DynamicHost):
+            raise UnsupportedByStackError(f"{self._stack.name!r} does not tell how many have {tag}: wait for `Stable`")
+        if members < 1:
+            raise ValueError(f"a message is replicated at 1 member or more, not at {members}")
+        while host.holders(tag) < members:
+            if self._closing:
+                raise GroupClosedError(f"{self.name} has closed its group before {members} members had {tag}")
+            if host.over:
+                raise NotAMemberError(f"{self.name} was evicted before {members} members had {tag}")
+            await host.change()
 
     @property
     def untaken(self) -> int:

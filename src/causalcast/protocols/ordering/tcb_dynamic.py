@@ -468,6 +468,22 @@ class DynamicTCB(Ordering):
             "phantoms": len(self.phantoms.waiting),
         }
 
+    def holders(self, dot: RawDot) -> int:
+        """How many members, this one included, are known to have taken `dot`, a message (k-stability).
+
+        A joiner counts once it has said anything: before, it may not have got the state that its join promises. Of a
+        member that is forgotten all have taken all. Source: document 004, future work, "K-stability".
+        """
+        column, counter = dot
+        heard = {name: past for name, past in self._vectors.heard.items() if self._has_spoken(name)}
+        if column not in self.taken:
+            return len(heard) + 1
+        others = sum(self._vectors.count(past, column) >= counter for past in heard.values())
+        return others + (self.taken[column] >= counter)
+
+    def _has_spoken(self, name: ProcessId) -> bool:
+        return name in self.phantoms.spoken or any(self.delivered[column] for column in columns_of(name))
+
     def entries(self, message: BroadcastMessage) -> int:
         """The dots of its context."""
         return len(message.context) if isinstance(message, DottedMessage | Spoken) else 0
