@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo demo-gossip demo-pubsub chaos test lint bench docs java browser clean
+.PHONY: help demo demo-gossip demo-pubsub chaos test lint bench bench-audit docs java browser clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -35,6 +35,10 @@ lint: $(VENV)/.has-dev $(VENV)/.has-java ## Lint, formatting, types and import c
 
 bench: $(VENV)/.has-dev $(VENV)/.has-java ## The benchmarks; figures are printed and kept in build/bench/
 	@for bench in $(basename $(notdir $(wildcard benchmarks/bench_*.py))); do echo "== $$bench"; $(BIN)/python -m benchmarks.$$bench || exit 1; done
+
+SIZES := 1000000,10000000
+bench-audit: $(VENV)/.has-dev $(VENV)/.has-java ## The audit's benchmark alone, at SIZES=1000000,10000000 events
+	@$(BIN)/python -m benchmarks.bench_audit --sizes $(SIZES)
 
 docs: $(VENV)/.has-docs ## Build the documentation site in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +11,12 @@ import pyarrow.parquet as pq
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from numpy.typing import NDArray
+
+
+BLOCK: Final = 500_000
+"""Messages that are drawn at once: the memory of `write_trace` is bounded by it and not by the trace."""
 
 
 def write_trace(folder: Path, processes: int, events: int, seed: int = 1) -> int:
@@ -22,31 +28,57 @@ def write_trace(folder: Path, processes: int, events: int, seed: int = 1) -> int
     rng = np.random.default_rng(seed)
     messages = events // processes
     place = rng.random((processes, 2)) * 30.0 * processes
-    distance = np.sqrt(((place[:, None] - place[None, :]) ** 2).sum(axis=2))
-    sender = rng.integers(0, processes, messages)
-    sent = np.arange(messages, dtype=np.float64)
-    counter = np.zeros(messages, dtype=np.int64)
-    for process in range(processes):
-        mine = sender == process
-        counter[mine] = np.arange(1, int(mine.sum()) + 1)
     names = [f"p{process:03d}" for process in range(processes)]
-    for process in range(processes):
-        arrival = sent + distance[process, sender]
-        order = np.argsort(arrival, kind="stable")
-        own = sender[order] == process
-        table = pa.table(
-            {
-                "process": pa.array([names[process]] * messages, pa.string()),
-                "seq": np.arange(1, messages + 1),
-                "event": pa.array(np.where(own, "broadcast", "deliver"), pa.string()),
-                "origin": pa.DictionaryArray.from_arrays(sender[order], names).cast(pa.string()),
-                "counter": counter[order],
-                "time_ns": (arrival[order] * 1e6).astype(np.int64),
-                "payload_bytes": pa.array(np.where(own, 64, 0), mask=~own),
-            }
-        )
-        pq.write_table(table, folder / f"{names[process]}.parquet", compression="zstd")
+    before = np.zeros(processes, dtype=np.int64)
+    nothing = np.zeros(0, dtype=np.int64)
+    waiting = [(nothing, nothing, nothing)] * processes
+    done = np.zeros(processes, dtype=np.int64)
+    writers: dict[int, pq.ParquetWriter] = {}
+    for first in range(0, messages, BLOCK):
+        end = min(messages, first + BLOCK)
+        sender = rng.integers(0, processes, end - first)
+        block = (np.arange(first, end), sender, _numbers(sender, before))
+        for process in range(processes):
+            sent, sender, counter = (np.concatenate(both) for both in zip(waiting[process], block, strict=True))
+            arrival = sent + np.sqrt(((place[sender] - place[process]) ** 2).sum(axis=1))
+            here = arrival < end if end < messages else np.ones(sent.size, dtype=bool)
+            waiting[process] = (sent[~here], sender[~here], counter[~here])
+            order = np.flatnonzero(here)[np.argsort(arrival[here], kind="stable")]
+            own = sender[order] == process
+            table = pa.table(
+                {
+                    "process": _words(np.zeros(order.size, dtype=np.int64), names[process : process + 1]),
+                    "seq": done[process] + np.arange(1, order.size + 1),
+                    "event": _words(own.astype(np.int64), ["deliver", "broadcast"]),
+                    "origin": _words(sender[order], names),
+                    "counter": counter[order],
+                    "time_ns": (arrival[order] * 1e6).astype(np.int64),
+                    "payload_bytes": pa.array(np.where(own, 64, 0), mask=~own),
+                }
+            )
+            done[process] += order.size
+            if process not in writers:
+                writers[process] = pq.ParquetWriter(
+                    folder / f"{names[process]}.parquet", table.schema, compression="zstd"
+                )
+            writers[process].write_table(table)
+            if end == messages:
+                writers.pop(process).close()
     return messages * processes
+
+
+def _numbers(sender: NDArray[np.int64], before: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return each message's number, and count what each sender has sent `before`."""
+    order = np.argsort(sender, kind="stable")
+    sizes = np.bincount(sender, minlength=before.size)
+    numbers = np.empty(sender.size, dtype=np.int64)
+    numbers[order] = np.arange(1, sender.size + 1) - np.repeat(np.cumsum(sizes) - sizes - before, sizes)
+    before += sizes
+    return numbers
+
+
+def _words(codes: NDArray[np.int64], words: list[str]) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(codes, words).cast(pa.string())
 
 
 def write_lines(folder: Path, processes: int, events: int) -> int:

@@ -6,7 +6,9 @@ daemon ignores the end of its workers, and the kernel charges nobody for a child
 worker used is sampled too. The NumPy side reads the same Parquet files with pyarrow and runs the audit's kernels
 without Spark, all in one process.
 
-    python -m benchmarks.bench_audit [--quick] [--ten] [--hundred]
+    python -m benchmarks.bench_audit [--sizes EVENTS,...]
+
+Without sizes it runs a million events in several shapes; with sizes, those only.
 """
 
 from __future__ import annotations
@@ -40,6 +42,9 @@ if TYPE_CHECKING:
 
 TARGET: Final = 3.0
 PUBLISHED: Final = ((10, 1_000), (10, 10_000), (50, 10_000), (10, 30_000), (100, 30_000))
+NUMPY: Final = 20_000_000
+"""Events up to which the NumPy process is run too: it holds them all at once."""
+MILLION: Final = 1_000_000
 _SUBREAPER: Final = 36
 _PERIOD: Final = 0.1
 """Seconds between two samples of the processes."""
@@ -182,9 +187,7 @@ def _ignores_children(pid: int) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one million events only")
-    parser.add_argument("--ten", action="store_true", help="ten million events too")
-    parser.add_argument("--hundred", action="store_true", help="a hundred million events too")
+    parser.add_argument("--sizes", help="numbers of events, with commas between them", type=_sizes, default=[])
     parser.add_argument("--side", choices=["numpy", "spark"], help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("folder", nargs="?", type=Path, help=argparse.SUPPRESS)
@@ -196,16 +199,26 @@ def main() -> None:
         print(json.dumps(answer))
         return
     _adopt_orphans()
-    write("audit_published", [_published(processes, events) for processes, events in PUBLISHED])
-    sizes = (1_000_000, *((10_000_000,) if arguments.ten else ()))
-    cases = [_case(processes, events) for events in sizes for processes in (10, 50)]
-    if arguments.hundred:
-        cases.append(_large())
-    write("audit", cases)
-    if not arguments.quick:
+    if arguments.sizes:
+        cases = [case for events in arguments.sizes for case in _cases(events)]
+        write("audit_sizes", cases)
+    else:
+        write("audit_published", [_published(processes, events) for processes, events in PUBLISHED])
+        write("audit", _cases(MILLION))
         write("audit_shapes", [_shape(*shape) for shape in SHAPES])
-        write("audit_again", [_again(10_000_000 if arguments.ten else 1_000_000)])
+        write("audit_again", [_again(MILLION)])
+    print("verdicts: pass")
     print(f"target: ratio_to_numpy at most {TARGET} at 10 million events")
+
+
+def _sizes(text: str) -> list[int]:
+    return [int(number.replace("_", "")) for number in text.split(",")]
+
+
+def _cases(events: int) -> list[Case]:
+    if events > NUMPY:
+        return [_large(10, events)]
+    return [_case(processes, events) for processes in (10, 50)]
 
 
 def _case(processes: int, events: int) -> Case:
@@ -217,7 +230,7 @@ def _case(processes: int, events: int) -> Case:
     if not alone["verdict"] == spark["verdict"] == "pass" or not alone["events"] == spark["events"] == rows:
         raise SystemExit(f"the two sides disagree: {alone}, {spark}")
     return Case(
-        f"{rows // 1_000_000} M events, {processes} processes",
+        f"{rows // MILLION} M events, {processes} processes",
         {
             "numpy_cpu_seconds": alone["cpu_seconds"],
             "numpy_cpu_seconds_per_million": alone["cpu_seconds"] / rows * 1e6,
@@ -231,16 +244,10 @@ def _case(processes: int, events: int) -> Case:
     )
 
 
-def _large() -> Case:
-    """100 million events, on Spark only: the NumPy process holds them all at once."""
-    with tempfile.TemporaryDirectory(prefix="causalcast-bench-") as name:
-        rows = write_trace(Path(name), 64, 100_000_000)
-        spark = measure("spark", Path(name))
-    if spark["verdict"] != "pass" or spark["events"] != rows:
-        raise SystemExit(f"a correct run does not pass: {spark}")
-    return Case(
-        "100 M events, 64 processes",
-        _figures(spark, rows),
+def _large(processes: int, events: int) -> Case:
+    """A run on Spark only."""
+    return _shape(
+        f"{events // MILLION} M events, {processes} processes", lambda folder: write_trace(folder, processes, events)
     )
 
 
@@ -286,11 +293,10 @@ def _figures(spark: dict[str, Any], rows: int) -> dict[str, float]:
 
 
 SHAPES: Final[tuple[tuple[str, Callable[[Path], int]], ...]] = (
-    ("10 processes", lambda folder: write_trace(folder, 10, 1_000_000)),
-    ("10,000 processes", lambda folder: write_trace(folder, 10_000, 1_000_000)),
-    ("10,000 topics of 4 processes each", lambda folder: write_topics(folder, 10_000, 1_000_000)),
-    ("one process has half of all events", lambda folder: write_hub(folder, 10, 1_000_000)),
-    ("JSON lines, 10 processes", lambda folder: write_lines(folder, 10, 1_000_000)),
+    ("10,000 processes", lambda folder: write_trace(folder, 10_000, MILLION)),
+    ("10,000 topics of 4 processes each", lambda folder: write_topics(folder, 10_000, MILLION)),
+    ("one process has half of all events", lambda folder: write_hub(folder, 10, MILLION)),
+    ("JSON lines, 10 processes", lambda folder: write_lines(folder, 10, MILLION)),
 )
 
 
