@@ -120,9 +120,8 @@ class Crowd:
         may_go = len(self._present) > FEWEST
         may_come = len(self._present) + self._joining < MOST
         if (kind == "join" and not may_come) or (kind in GOING and not may_go):
-            return self._draw.choice(
-                [*(("join",) if may_come else ()), *(GOING if may_go else ()), "stop", "partition"]
-            )
+            possible = [*(("join",) if may_come else ()), *(GOING if may_go else ())] or ["reset"]
+            return self._draw.choice(possible)
         return kind
 
     async def _disturb(self, kind: Kind, lasts: float) -> None:
