@@ -70,8 +70,8 @@ def explore(  # noqa: PLR0913 - one parameter per option
         typer.Option(
             metavar="SCRIPT",
             help="What processes do besides, each step at any time: `p2: join p0, leave; p1: suspect p0`. Steps are "
-            "`broadcast [TOPIC]`, `join CONTACT`, `leave`, `suspect PEER`, `trust PEER`, `subscribe TOPIC`, "
-            "`unsubscribe TOPIC`.",
+            "`broadcast [TOPIC]`, `join CONTACT`, `leave`, `crash`, `suspect PEER`, `trust PEER`, `subscribe [TOPIC]`, "
+            "`unsubscribe [TOPIC]`.",
         ),
     ] = "",
     properties: Annotated[

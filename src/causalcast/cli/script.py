@@ -5,21 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from causalcast.cli.errors import CommandError
-from causalcast.simulation.steps import Broadcast, Join, Leave, Subscribe, Suspect, Trust, Unsubscribe
+from causalcast.simulation.steps import Broadcast, Crash, Join, Leave, Subscribe, Suspect, Trust, Unsubscribe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from causalcast.model import ProcessId
     from causalcast.protocols import Stack
-    from causalcast.simulation.steps import ApplicationStep
+    from causalcast.simulation.local import Told
 
-STEPS: Final = "broadcast [TOPIC], join CONTACT, leave, suspect PEER, trust PEER, subscribe TOPIC, unsubscribe TOPIC"
+STEPS: Final = (
+    "broadcast [TOPIC], join CONTACT, leave, crash, suspect PEER, trust PEER, subscribe [TOPIC], unsubscribe [TOPIC]"
+)
 
 
-def scripts_of(text: str, names: Sequence[ProcessId], stack: Stack) -> dict[ProcessId, tuple[ApplicationStep, ...]]:
+def scripts_of(text: str, names: Sequence[ProcessId], stack: Stack) -> dict[ProcessId, tuple[Told, ...]]:
     """The scripts in `PROCESS: STEP, STEP; PROCESS: ...`; raises `CommandError`."""
-    scripts: dict[ProcessId, tuple[ApplicationStep, ...]] = {}
+    scripts: dict[ProcessId, tuple[Told, ...]] = {}
     for part in filter(str.strip, text.split(";")):
         name, colon, steps = part.partition(":")
         name = name.strip()
@@ -29,26 +31,30 @@ def scripts_of(text: str, names: Sequence[ProcessId], stack: Stack) -> dict[Proc
         scripts[name] = tuple(_step(name, step.split(), names, stack) for step in filter(str.strip, steps.split(",")))
         if any(isinstance(step, Join) for step in scripts[name][1:]):
             raise CommandError(f"--script: {name} can join once only, before anything else", 2)
+        if any(isinstance(step, Crash) for step in scripts[name][:-1]):
+            raise CommandError(f"--script: {name} does nothing after it has crashed", 2)
     if all(_joins(scripts.get(name, ())) for name in names):
         raise CommandError("--script: all processes join, so there is no group: leave one of them a member", 2)
     return scripts
 
 
-def _joins(steps: Sequence[ApplicationStep]) -> bool:
+def _joins(steps: Sequence[Told]) -> bool:
     return bool(steps) and isinstance(steps[0], Join)
 
 
-def _step(name: ProcessId, words: Sequence[str], names: Sequence[ProcessId], stack: Stack) -> ApplicationStep:
-    step: ApplicationStep
+def _step(name: ProcessId, words: Sequence[str], names: Sequence[ProcessId], stack: Stack) -> Told:
+    step: Told
     match words:
         case ["broadcast"]:
             return Broadcast(name)
         case ["broadcast", topic]:
             step = Broadcast(name, topic=topic)
-        case ["subscribe", topic]:
-            step = Subscribe(name, topic)
-        case ["unsubscribe", topic]:
-            step = Unsubscribe(name, topic)
+        case ["subscribe", *topic] if len(topic) < 2:
+            step = Subscribe(name, "".join(topic))
+        case ["unsubscribe", *topic] if len(topic) < 2:
+            step = Unsubscribe(name, "".join(topic))
+        case ["crash"]:
+            return Crash(name)
         case ["leave"]:
             step = Leave(name)
         case [("join" | "suspect" | "trust") as word, peer]:

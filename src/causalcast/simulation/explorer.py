@@ -19,9 +19,10 @@ before the broadcast. Where members or subscriptions can change, the application
 do not commute, and are taken for dependent.
 
 **Reduction.** In each state only the steps of some processes S are followed, if the processes outside of S, left to
-themselves, can never send anything to S again, nor take a step that does not commute with what S can do now. Those
-steps are a persistent set (Godefroid 1996): whatever the others do before the first step of a process of S leaves the
-cells of S as they are, so that first step is one that is enabled now, and it is independent of all that the others
+themselves, can never send S anything that would enable a step there, nor take a step that does not commute with what S
+can do now. Where links keep order, a message behind another one enables nothing. Those
+steps are a persistent set (Godefroid 1996): whatever the others do before the first step of a process of S adds to the
+ends of its inboxes at most, so that first step is one that is enabled now, and it is independent of all that the others
 did. The smallest such S that can move is taken; whether the others can still send is found out by walking all that
 they can do, which is exact, and remembered. Every step uses something up, so there is no cycle and hence no step
 ignored for ever; then a search by persistent sets reaches every state without successors, through a schedule of every
@@ -42,9 +43,9 @@ from itertools import combinations, pairwise, product
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from causalcast.model import Roster
-from causalcast.simulation.local import Allotment, ClockReadError, Mail, Member, Move, Post, Promptness
+from causalcast.simulation.local import Allotment, ClockReadError, Mail, Member, Move, Post, Promptness, Told
 from causalcast.simulation.properties import ERROR, End, Violation, judge_end
-from causalcast.simulation.steps import ApplicationStep, Closed, Duplicate, Join, Receive, Step
+from causalcast.simulation.steps import Closed, Duplicate, Join, Receive, Step, Suspect
 from causalcast.simulation.truth import Truth
 
 if TYPE_CHECKING:
@@ -87,14 +88,16 @@ class Case:
     duplicates: int | tuple[int, ...] = 0
     """How many messages in flight are repeated, at most; or how many on the way to each."""
     crashes: int | tuple[int, ...] = 0
-    """How many processes crash, at most; or which, as 0 or 1 for each."""
+    """How many processes crash, at most; or which, as 0 or 1 for each. Where the stack suspects, all others are told so
+    by what comes on their links behind all that was sent.
+    """
     restarts: int | tuple[int, ...] = 0
     """How many times a process restarts, at most; or how many times each. Where the stack recovers."""
     breaks: int | tuple[int, ...] = 0
     """How many session links break, at most; or how many of those that each keeps."""
     suspicions: int | tuple[int, ...] = 0
     """How many times a process takes another for crashed, at most; or how many times each does."""
-    scripts: Mapping[str, tuple[ApplicationStep, ...]] = field(default_factory=dict)
+    scripts: Mapping[str, tuple[Told, ...]] = field(default_factory=dict)
     """What processes are told to do, in this order, each step at any time; a broadcast without payload gets one."""
     prompt: Promptness = Promptness.NONE
     """Which events applications take at once; a restriction, which makes larger cases possible."""
@@ -288,6 +291,8 @@ class _Search:
         self.truth_numbers = {self.truths[0].key: 0}
         self.judged: dict[tuple[int, int, int, int], tuple[int, tuple[Violation, ...]]] = {}
         self.silent: dict[tuple[int, ...], bool] = {}
+        self.opened: dict[frozenset[tuple[int, int]], int] = {}
+        self.keeps_order = case.fifo and not case.stack.session_links
         self.trail: list[tuple[array[int], array[int]]] = []
 
     # ------------------------------------------------------------------ the walk
@@ -356,11 +361,13 @@ class _Search:
         outcome.states += len(after.states)
         return after
 
-    def _after(self, state: Composite, slot: int, move: Move) -> list[int]:
+    def _after(self, state: Composite, slot: int, move: Move, without: tuple[int, ...] = ()) -> list[int]:
+        """The state after a move; processes `without` a cell in it get no messages."""
         target = list(state)
         target[slot] = move.cell
         for receiver, sender, message in move.posts:
-            target[receiver] = self.members[receiver].post(target[receiver], sender, message)
+            if receiver not in without:
+                target[receiver] = self.members[receiver].post(target[receiver], sender, message)
         return target
 
     # ------------------------------------------------------------------ reduction
@@ -376,6 +383,16 @@ class _Search:
                 return followed
         return movable
 
+    def _open_to(self, group: tuple[int, ...], others: tuple[int, ...], state: Composite) -> frozenset[tuple[int, int]]:
+        """Receivers of the group and senders of the others, such that the next message would enable a step."""
+        cells = {slot: self.members[slot].cells[state[slot]] for slot in group}
+        return frozenset(
+            (receiver, sender)
+            for receiver, cell in cells.items()
+            for sender in others
+            if not self.keeps_order or not cell.inbox[sender]
+        )
+
     def _conflicts(self, group: tuple[int, ...], state: Composite) -> int:
         """Which of `_NEWS` must not come from others before the group moves: a bit for each."""
         if self.truths[0].present is None:
@@ -387,7 +404,9 @@ class _Search:
     def _silent_towards(self, group: tuple[int, ...], others: tuple[int, ...], state: Composite) -> bool:
         """Whether the others, left to themselves, can never send to the group."""
         conflicts = self._conflicts(group, state)
-        start = (*(state[slot] if slot in others else -1 for slot in self.slots), conflicts)
+        opened = self._open_to(group, others, state)
+        here = (conflicts, self.opened.setdefault(opened, len(self.opened)))
+        start = (*(state[slot] if slot in others else -1 for slot in self.slots), *here)
         news: frozenset[str] = frozenset().union(*(kinds for bit, (kinds, _) in enumerate(_NEWS, 1) if conflicts & bit))
         known = self.silent.get(start)
         if known is not None:
@@ -401,12 +420,12 @@ class _Search:
             at = todo.pop()
             for slot in others:
                 for move in self.members[slot].moves(at[slot]):
-                    if any(receiver in group for receiver, _, _ in move.posts) or (
+                    if any((receiver, slot) in opened for receiver, _, _ in move.posts) or (
                         news and any(entry.kind in news for entry in move.entries)
                     ):
                         self.silent[start] = False
                         return False
-                    after = tuple(self._after(at, slot, move))
+                    after = tuple(self._after(at, slot, move, group))
                     if after not in seen:
                         known = self.silent.get(after)
                         if known is False:
@@ -484,6 +503,8 @@ class _Search:
                     self._arrive(messages, step.place)
                 else:
                     messages.append(move.input.message)
+            elif move.input.message >= 0 and isinstance(step, Suspect):
+                links[slots[step.peer], slot].remove(move.input.message)
             steps.append(step)
             for receiver, sender, message in move.posts:
                 links[sender, receiver].append(message)

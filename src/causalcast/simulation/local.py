@@ -79,6 +79,10 @@ def _in_bytes(item: InFlight) -> object:
     return type(item), _ENCODER.encode(item)
 
 
+Told: TypeAlias = ApplicationStep | Crash
+"""What a script tells a process to do."""
+
+
 class Allotment(NamedTuple):
     """What one process may do of what the whole case has a fixed number of."""
 
@@ -91,7 +95,7 @@ class Allotment(NamedTuple):
     """How many of the session links that it keeps break."""
     suspicions: int = 0
     """How often it suspects somebody."""
-    script: tuple[ApplicationStep, ...] = ()
+    script: tuple[Told, ...] = ()
     """What it is told to do, in this order, at any time."""
     timers: int | None = None
     """How often each of its timers comes due, at most."""
@@ -274,7 +278,7 @@ class Member:
     def _asked(self, state: State, left: Allotment) -> list[tuple[Step, Allotment]]:
         """What the process may be told next, and the faults of its own that are steps of it."""
         steps: list[tuple[Step, Allotment]] = []
-        if left.script and state.absent == isinstance(left.script[0], Join):
+        if left.script and state.absent == isinstance(left.script[0], Join) and not isinstance(left.script[0], Crash):
             step: Step = left.script[0]
             if isinstance(step, Broadcast) and not step.payload:
                 step = step._replace(payload=self._payload(state))
@@ -310,7 +314,10 @@ class Member:
                 places = (0,) if self._fifo else _distinct(messages)
             for place in places:
                 inbox = self._after_arrival(cell.inbox, sender, place)
-                inputs.append((Input(Receive(names[sender], self.name, place), messages[place]), inbox, cell.left))
+                step: Step = Receive(names[sender], self.name, place)
+                if not self._session_links and isinstance(self._mail.messages[messages[place]], Closed):
+                    step = Suspect(self.name, names[sender])
+                inputs.append((Input(step, messages[place]), inbox, cell.left))
         return inputs
 
     def _after_arrival(
@@ -345,14 +352,15 @@ class Member:
                     step = Duplicate(self._roster.names[sender], self.name, place)
                     target = self._cell(_Cell(cell.state, inbox, left))
                     moves.append(Move(Input(step, messages[place]), target, (), (), cell.state))
-        if cell.left.crashes:
+        if cell.left.crashes or isinstance(next(iter(cell.left.script), None), Crash):
             state = self._crashed(cell.state)
             target = self._cell(_Cell(state, ((),) * len(self._roster), Allotment()))
             moves.append(Move(Input(Crash(self.name)), target, self._last_words(), (), cell.state))
         return moves
 
     def _last_words(self) -> tuple[Post, ...]:
-        if not self._session_links:
+        """The end of its links, or what tells a failure detector: behind all that it sent."""
+        if not self._session_links and not self._stack.suspects:
             return ()
         number = self._mail.number(Closed(0, graceful=False, last=True))
         return tuple((slot, self.slot, number) for slot in range(len(self._roster)) if slot != self.slot)

@@ -33,8 +33,8 @@ break a property. Then one step a line, in the order in which they are taken:
 | `unsubscribe PROCESS TOPIC` | its application asks for no more of it |
 
 `members` are there from the start. A line `joiners p3 p4` names processes that are absent until their `join`. To a
-topic one broadcasts with `broadcast PROCESS PAYLOAD TOPIC`, where an empty payload is written `%`. The end of a session
-link is a message in flight like any other, and `receive` is its arrival.
+topic one broadcasts with `broadcast PROCESS PAYLOAD TOPIC`, where an empty payload is written `%`, as is the group where
+a topic is named. The end of a session link is a message in flight like any other, and `receive` is its arrival.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def step_text(step: Step) -> str:
         case Fire(process, timer):
             return f"fire {process} {_timer_text(timer)}"
         case Subscribe(process, topic) | Unsubscribe(process, topic):
-            return f"{_WORDS[type(step)]} {process} {_text(topic)}"
+            return f"{_WORDS[type(step)]} {process} {_text(topic) or _EMPTY}"
     return " ".join((_WORDS[type(step)], *step))
 
 
@@ -213,9 +213,9 @@ def _step(word: str, words: list[str]) -> Step:
         case (("join" | "suspect" | "trust" | "break"), [process, other]):
             return _WITH_ANOTHER[word](process, other)
         case "subscribe", [process, topic]:
-            return Subscribe(process, unquote(topic))
+            return Subscribe(process, "" if topic == _EMPTY else unquote(topic))
         case "unsubscribe", [process, topic]:
-            return Unsubscribe(process, unquote(topic))
+            return Unsubscribe(process, "" if topic == _EMPTY else unquote(topic))
     raise ValueError(f"{' '.join([word, *words])!r} is no step")
 
 

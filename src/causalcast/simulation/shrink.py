@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from causalcast.protocols import stack as stack_named
 from causalcast.simulation.properties import SAFETY, Violation
 from causalcast.simulation.schedule import Replay, Schedule
-from causalcast.simulation.steps import Closed, Duplicate, Receive, Step, parties
+from causalcast.simulation.steps import Closed, Duplicate, Receive, Step, Suspect, parties
 from causalcast.simulation.world import ImpossibleStepError
 
 if TYPE_CHECKING:
@@ -81,6 +81,15 @@ class _Attempt:
         return self
 
     def _settle(self, number: int) -> None:
+        world = self.replay.world
+        if world.stack.suspects:
+            # Who is never told of a crash waits for ever, and breaks what must happen at last by that alone.
+            told = {step for step in world.schedule if isinstance(step, Suspect)}
+            for peer in sorted(world.crashed):
+                for name in world.roster.others(peer):
+                    if name not in world.crashed and Suspect(name, peer) not in told:
+                        self._take(_Named(number, Suspect(name, peer), None))
+                        number += 1
         for number_now in range(number, number + SETTLE_LIMIT):
             left = self.replay.world.enabled(fifo=True)
             if not left:

@@ -10,6 +10,7 @@ import pytest
 from causalcast.model import Delivered, NotAMemberError, Subscribed, TopicError
 from causalcast.protocols import stack
 from causalcast.protocols.pubsub.messages import PUB, Ack, Publication
+from causalcast.protocols.pubsub.topic import Topic
 from causalcast.protocols.pubsub.vcube_ps import VCubePS
 from causalcast.simulation.world import Receive, Subscribe, Take, Unsubscribe, World
 from tests.protocols.vcube.worlds import Run, sizes
@@ -186,6 +187,14 @@ def test_a_wrong_suspicion_loses_nothing_where_subscriptions_do_not_change() -> 
         assert run.run() == [], seed
 
 
+def test_an_old_record_of_a_subscription_brings_nobody_back() -> None:
+    """UPDATE (lines 81 to 87) as printed forgets the number of an UNS."""
+    topic = Topic("t", 4, 0b1111)
+    topic.changed(3, 5, False)
+    topic.changed(3, 4, True)
+    assert topic.view == 0b0111
+
+
 # Mistakes of the print, put back: each must be found.
 
 
@@ -226,13 +235,57 @@ class AcknowledgesAtOnce(VCubePS):
                 self.served(wave, parents)
 
 
-MISTAKES = [FirstReceived, SendsOnAtOnce, AcknowledgesAtOnce]
+class DoesNotWait(VCubePS):
+    """Section 5.5.4: what comes first of a publisher is delivered, whatever of others it depends on is on its way."""
+
+    __slots__ = ()
+
+    def _arrived(self, topic: Any, publication: Publication) -> None:
+        past = publication.past
+        for slot, counter in zip(past[::2], past[1::2], strict=True):
+            if topic.kept[slot] is None:
+                topic.last[slot] = max(counter, topic.last[slot])
+        super()._arrived(topic, publication)
+
+
+class AnswersWhereItSubscribes(VCubePS):
+    """SENDACKS: who does not subscribe does not acknowledge a SUB."""
+
+    __slots__ = ()
+
+    def _ack(self, wave: Any) -> Any:
+        topic = self._topics.get(wave.key[3])
+        ack = super()._ack(wave)
+        return ack if topic is not None or ack.kind != 1 else Ack(ack.kind, ack.origin, ack.topic, 0, (), (), ())
+
+
+class BarrierOfTheFirst(VCubePS):
+    """Lines 22 to 25: only the first publication of a process gets a barrier."""
+
+    __slots__ = ()
+
+    def publish(self, name: str, payload: bytes) -> Any:
+        topic = self._topic(name)
+        if topic is not None and topic.last[self._membership.slot]:
+            topic.barrier.clear()
+        return super().publish(name, payload)
+
+
+MISTAKES = [
+    FirstReceived,
+    DoesNotWait,
+    SendsOnAtOnce,
+    AcknowledgesAtOnce,
+    AnswersWhereItSubscribes,
+    BarrierOfTheFirst,
+]
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=[each.__name__ for each in MISTAKES])
 def test_a_mistake_of_the_print_is_found(mistake: type[VCubePS]) -> None:
     for seed in range(300):
-        found = Run(with_layer(mistake), seed, members=3 + seed % 6, actions=25).run()
+        topics = ("t",) if seed % 4 else ("",)
+        found = Run(with_layer(mistake), seed, members=3 + seed % 6, actions=25, topics=topics).run()
         if found:
             assert {violation.property for violation in found} & {"P2", "P3", "P8"}
             return
