@@ -141,6 +141,8 @@ def test_the_steps_of_moving_members_read_back_as_they_were_written() -> None:
         Broadcast("ann", b"", "news of/the day"),
         Broadcast("ann", b"%", "news"),
         Subscribe("bob", "a b"),
+        Subscribe("bob", "%"),
+        Subscribe("bob", ""),
         Unsubscribe("bob", "a b"),
         Suspect("ann", "bob"),
         Break("ann", "bob"),

@@ -33,8 +33,8 @@ break a property. Then one step a line, in the order in which they are taken:
 | `unsubscribe PROCESS TOPIC` | its application asks for no more of it |
 
 `members` are there from the start. A line `joiners p3 p4` names processes that are absent until their `join`. To a
-topic one broadcasts with `broadcast PROCESS PAYLOAD TOPIC`, where an empty payload is written `%`, as is the group where
-a topic is named. The end of a session link is a message in flight like any other, and `receive` is its arrival.
+topic one broadcasts with `broadcast PROCESS PAYLOAD TOPIC`. An empty payload is written `%`, and so is the group in
+place of a topic. The end of a session link is a message in flight like any other, and `receive` is its arrival.
 """
 
 from __future__ import annotations
