@@ -52,7 +52,7 @@ STEPS = {
     ("vv-stable", "phantom-applied-early"): 9,
     ("vv-stable", "phantom-takes-back"): 17,
     ("vv-stable", "phantom-forgotten"): 13,
-    ("vv-stable", "stable-in-order-of-slot"): 13,
+    ("vv-stable", "stable-in-order-of-slot"): 7,
     ("tcb-delivery", "vectors-dropped-at-delivery"): 13,
 }
 """Steps of the smallest schedule found for each."""

@@ -161,6 +161,9 @@ def wrong_version() -> bytes:
         pytest.param(lambda: hello_of("a"), b"was started again and has lost its state", id="another incarnation"),
         pytest.param(lambda: hello_of("b", "a"), b"'b' is not a member", id="oneself"),
         pytest.param(lambda: hello_frame(None)[:-1] + b"\xc1", b"hello cannot be read", id="a broken hello"),  # type: ignore[arg-type]
+        pytest.param(
+            lambda: hello_of("a").replace(b"\xa1a\xa1b", b"\xa1\x80\xa1b"), b"hello cannot be read", id="text"
+        ),
         pytest.param(lambda: HEADER.pack(0xFFFFFFFF, DATA, 1), b"no hello", id="an oversize header"),
     ],
 )
@@ -187,6 +190,8 @@ def test_who_does_not_belong_is_told_why_and_the_group_goes_on(
     [
         pytest.param(data_frame(1, b"\xc1"), "sent what no correct member sends", id="not a message"),
         pytest.param(data_frame(1, b"\x93\x01\xa1a"), "sent what no correct member sends", id="a truncated message"),
+        pytest.param(data_frame(1, b"\x92\x01\xa1\x80"), "sent what no correct member sends", id="not UTF-8"),
+        pytest.param(data_frame(1, b"\x91" * 100_000), "sent what no correct member sends", id="nesting without end"),
         pytest.param(data_frame(1, b"\x95\x01\xa1z\x01\x90\xc4\x00"), "in the name of 'z'", id="a false origin"),
         pytest.param(data_frame(1, b"\x95\x01\xa1a\x00\x90\xc4\x00"), "is no dot", id="an impossible dot"),
         pytest.param(HEADER.pack(limits.FRAME_LIMIT + 1, DATA, 1), "exceeds the limit", id="an oversize header"),

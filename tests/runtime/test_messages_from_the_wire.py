@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from causalcast.model import ProtocolViolationError, Roster
 from causalcast.protocols import STACKS, Stack
+from causalcast.protocols.wire import UNDECODABLE
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.sampled_from("abz") | st.binary(max_size=4),
@@ -57,7 +58,7 @@ def feed(stack: Stack, bodies: list[bytes]) -> None:
     process.start()
     decode = stack.decoder().decode
     for body in bodies:
-        with contextlib.suppress(msgspec.DecodeError, ProtocolViolationError):
+        with contextlib.suppress(*UNDECODABLE, ProtocolViolationError):
             process.receive("a", decode(body))
 
 

@@ -12,8 +12,6 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final, cast
 
-import msgspec
-
 from causalcast.model import (
     MembershipChanged,
     NotAMemberError,
@@ -21,6 +19,7 @@ from causalcast.model import (
     Roster,
     StateTransferError,
 )
+from causalcast.protocols.wire import UNDECODABLE
 from causalcast.runtime.dynamic_mesh import DynamicMesh
 from causalcast.runtime.dynamics import NO_DYNAMICS
 from causalcast.runtime.frames import EARLY, EVICTED, LEAVING, LinkError, data_frame
@@ -281,7 +280,7 @@ class DynamicHost(Host):
                 if whole is not None and not self._retired:
                     self._process.receive(peer, self._decode(whole))
                 done += 1
-        except (msgspec.DecodeError, ProtocolViolationError) as error:
+        except (*UNDECODABLE, ProtocolViolationError) as error:
             raise LinkError(f"{peer} sent what no correct member sends: {error}") from None
         finally:
             if done < len(bodies):

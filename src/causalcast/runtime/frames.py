@@ -27,6 +27,7 @@ from typing import Final
 import msgspec
 
 from causalcast.model import CausalcastError
+from causalcast.protocols.wire import UNDECODABLE
 from causalcast.runtime.limits import HELLO_LIMIT, REASON_LIMIT
 
 VERSION: Final = 1
@@ -133,7 +134,7 @@ def read_hello(buffer: bytes | bytearray) -> tuple[Hello, int] | None:
         raise read_close(number, body)
     try:
         return _decode_hello(body), end
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         raise LinkError(f"the hello cannot be read: {error}", REFUSED) from None
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from causalcast.model import CausalcastError, ProtocolViolationError, UnsupportedByStackError
+from causalcast.protocols.wire import UNDECODABLE
 from causalcast.runtime.base_host import BaseHost
 from causalcast.runtime.frames import AWAY, LEAVING, LinkError, data_frame
 from causalcast.runtime.journal import (
@@ -120,7 +121,7 @@ class Host(BaseHost):
         try:
             rows = self._restore(journal.state)
             steps = [step for entry in journal.log if (step := self._repeat(entry)) is not None]
-        except (CausalcastError, msgspec.MsgspecError, LookupError, AssertionError) as error:
+        except (*UNDECODABLE, CausalcastError, msgspec.MsgspecError, LookupError, AssertionError) as error:
             raise JournalError(
                 f"the journal {journal.path} cannot be taken up: {error}; it is left as it is"
             ) from error
@@ -306,7 +307,7 @@ class Host(BaseHost):
             for body in bodies:
                 receive(peer, decode(body))
                 done += 1
-        except (msgspec.DecodeError, ProtocolViolationError) as error:
+        except (*UNDECODABLE, ProtocolViolationError) as error:
             raise LinkError(f"{peer} sent what no correct member sends: {error}") from None
         finally:
             if done and self._journal is not None:

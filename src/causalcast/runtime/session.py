@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from causalcast.protocols.wire import UNDECODABLE
 from causalcast.runtime.book import Entry
 from causalcast.runtime.frames import (
     ACK,
@@ -303,7 +304,7 @@ class Session:
     def _read_book(self, body: bytes) -> None:
         try:
             entries = _decode_entries(body)
-        except msgspec.DecodeError as error:
+        except UNDECODABLE as error:
             raise LinkError(f"a page of an address book cannot be read: {error}") from None
         for entry in entries:
             entry.check()

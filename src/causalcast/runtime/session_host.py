@@ -14,7 +14,7 @@ import msgspec
 
 from causalcast.model import MembershipChanged, ProtocolViolationError, Roster
 from causalcast.protocols.port import BroadcastMessage
-from causalcast.protocols.wire import FRAME_HEADER_BYTES
+from causalcast.protocols.wire import FRAME_HEADER_BYTES, UNDECODABLE
 from causalcast.runtime.base_host import BaseHost
 from causalcast.runtime.book import names_in
 from causalcast.runtime.frames import EARLY, LEAVING, LinkError, data_frame
@@ -207,7 +207,7 @@ class SessionHost(BaseHost):
                 if self._retired:
                     return
                 self._process.receive(peer, self._decode(body))
-        except (msgspec.DecodeError, ProtocolViolationError) as error:
+        except (*UNDECODABLE, ProtocolViolationError) as error:
             raise LinkError(f"{peer} sent what no correct member sends: {error}") from None
         finally:
             self._settle()
