@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from causalcast.protocols import WireMessage
+    from causalcast.runtime.frames import Hello
 
 EVERYWHERE: Final = ("", "0.0.0.0", "::")
 """Hosts to listen on, and none that can be dialled."""
@@ -70,6 +71,14 @@ class Book:
         known = self._known.get(name)
         if known is not None and known.entry.incarnation != incarnation:
             raise LinkError(f"the name {name!r} is or was another member's: take one that is new to the group", REFUSED)
+
+    def hear(self, hello: Hello, remote_host: str) -> Address:
+        """Learn from its hello where a peer that connects from `remote_host` is reached. Raises `LinkError`."""
+        host = remote_host if hello.host in EVERYWHERE else hello.host
+        entry = Entry(hello.sender, host, hello.port, hello.incarnation)
+        entry.check()
+        self.write(entry, first_hand=True)
+        return Address(host, hello.port)
 
     def write(self, entry: Entry, *, first_hand: bool = False) -> None:
         """Learn an address."""

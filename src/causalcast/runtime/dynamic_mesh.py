@@ -20,7 +20,7 @@ import msgspec
 
 from causalcast.model import InvalidNameError, Roster
 from causalcast.runtime.address import Address, InvalidAddressError
-from causalcast.runtime.book import EVERYWHERE, Book, Entry
+from causalcast.runtime.book import Book, Entry
 from causalcast.runtime.frames import CROSSED, EVICTED, LEAVING, REFUSED, LinkError, PeerClosedError
 from causalcast.runtime.limits import BOOK_ENTRIES, REDIAL_FIRST_S, REDIAL_MOST_S, SESSIONS
 from causalcast.runtime.link import Link
@@ -295,11 +295,7 @@ class DynamicMesh(BaseMesh[MemberLink]):
         """The hello of the peer says where it is reached."""
         hello = link.hello
         assert hello is not None
-        host = connection.remote_host if hello.host in EVERYWHERE else hello.host
-        entry = Entry(hello.sender, host, hello.port, hello.incarnation)
-        entry.check()
-        self.book.write(entry, first_hand=True)
-        link.where = Address(host, hello.port)
+        link.where = self.book.hear(hello, connection.remote_host)
 
     def _remember(self, name: ProcessId, gone: Gone) -> None:
         self._gone[name] = gone

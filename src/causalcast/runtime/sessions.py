@@ -13,7 +13,7 @@ import random
 from typing import TYPE_CHECKING, Protocol
 
 from causalcast.model import InvalidNameError, Roster
-from causalcast.runtime.book import EVERYWHERE, Book, Entry
+from causalcast.runtime.book import Book
 from causalcast.runtime.endpoint import Endpoint, LinkState
 from causalcast.runtime.frames import CROSSED, EARLY, LEAVING, REFUSED, LinkError, PeerClosedError
 from causalcast.runtime.limits import (
@@ -282,10 +282,7 @@ class Sessions(Endpoint[Session]):
         """The hello of the peer has come: it says where it listens."""
         hello = session.hello
         assert hello is not None
-        host = connection.remote_host if hello.host in EVERYWHERE else hello.host
-        entry = Entry(hello.sender, host, hello.port, hello.incarnation)
-        entry.check()
-        self.book.write(entry, first_hand=True)
+        self.book.hear(hello, connection.remote_host)
 
     def _make_way(self, name: ProcessId, hello: Hello) -> None:
         """Raise `LinkError` if the session there is goes on; else end it, for the peer's side of it is over."""
