@@ -14,7 +14,8 @@ import pytest
 
 import causalcast
 from causalcast import Delivered, JournalError, UnsupportedByStackError
-from causalcast.runtime.journal import Broadcast, Journal, Owner, Taken
+from causalcast.runtime.inputs import Broadcast, Taken
+from causalcast.runtime.journal import Journal, Owner
 from causalcast.trace.reader import read_jsonl
 from tests.runtime.cluster import DIALS_US, Application, run
 
@@ -119,6 +120,7 @@ def test_what_is_open_is_refused(tmp_path: Path) -> None:
         Journal(path, OWNER, "interval")
     code = (
         "import sys; from pathlib import Path; from causalcast.runtime.journal import *\n"
+        "from causalcast.runtime.inputs import *\n"
         "try: Journal(Path(sys.argv[1]), Owner('default', 'ann', ('ann', 'bob'), 'tcb', 1 << 24), 'interval')\n"
         "except JournalError as error: print(error)"
     )

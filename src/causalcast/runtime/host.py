@@ -23,11 +23,10 @@ from causalcast.model import CausalcastError, ProtocolViolationError, Unsupporte
 from causalcast.protocols.wire import UNDECODABLE
 from causalcast.runtime.base_host import BaseHost
 from causalcast.runtime.frames import AWAY, LEAVING, LinkError, data_frame
-from causalcast.runtime.journal import (
+from causalcast.runtime.inputs import (
     Broadcast,
     Departed,
     Fired,
-    JournalError,
     Met,
     Received,
     Recovered,
@@ -35,6 +34,7 @@ from causalcast.runtime.journal import (
     Taken,
     Unsubscribe,
 )
+from causalcast.runtime.journal import JournalError
 from causalcast.runtime.limits import PENDING_MESSAGES, QUEUED_EVENTS, UNSTABLE_MESSAGES
 from causalcast.runtime.mesh import BaseMesh, Mesh
 from causalcast.runtime.recovery import Past, decode_state, encode_state, events
@@ -46,7 +46,8 @@ if TYPE_CHECKING:
     from causalcast.model import Event, MembershipChanged, ProcessId, Roster, Tag
     from causalcast.protocols import Process, Stack, Timer, WireMessage
     from causalcast.runtime.address import Address
-    from causalcast.runtime.journal import AnyInput, Journal
+    from causalcast.runtime.inputs import AnyInput
+    from causalcast.runtime.journal import Journal
     from causalcast.runtime.link import Identity, Link
     from causalcast.runtime.recovery import Sent
     from causalcast.runtime.tls import Tls
