@@ -6,7 +6,8 @@ each member gives way to the event loop after each message, so that writes are s
 every member just before it. The bare mesh moves the same
 payloads with nothing on top: length-prefixed frames, one write a message and peer, no order, no acknowledgement, no
 reconnection. CPU time counts from when all are connected until every member has delivered everything and, with
-causalcast, has seen every message become stable. A third table, `delivery_with_journal`, compares members with and
+causalcast, has seen every message become stable. Members of `tcb` are fixed; those of `tcb-dynamic` have all joined
+before. A third table, `delivery_with_journal`, compares members with and
 without a journal; waiting for the disk is no CPU time and not in it. Run with `python benchmarks/bench_delivery.py`.
 """
 
@@ -35,12 +36,14 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from multiprocessing.context import SpawnProcess
 
+    from causalcast import Group
     from causalcast.runtime.journal import Durability
 
 PAYLOAD = bytes(64)
 BURST = 64
 """Messages the bare mesh writes before the event loop gets a turn; a `Group` gives way by itself after as many."""
 LENGTH = struct.Struct("!I")
+DYNAMIC = "tcb-dynamic"
 SPAWN = multiprocessing.get_context("spawn")
 
 
@@ -117,24 +120,32 @@ async def run_bare(index: int, size: int, messages: int, burst: int, control: Co
     return spent
 
 
-async def run_causalcast(
-    index: int, size: int, messages: int, burst: int, control: Connection, durability: Durability
-) -> float:
+def member_of(index: int, size: int, known: list[int], kind: str, folder: str) -> Group:
+    """The member `index`, before it is entered; those that are larger listen at the ports `known`."""
     names = [f"m{number}" for number in range(size)]
-    ports: list[int] = [1] * size
+    if kind == DYNAMIC:
+        return causalcast.open(
+            names[index], listen="127.0.0.1:0", stack=DYNAMIC, join=[f"127.0.0.1:{port}" for port in known[-1:]]
+        )
+    ports = [1] * (size - len(known)) + known
+    peers = {name: f"127.0.0.1:{port}" for name, port in zip(names, ports, strict=True) if name != names[index]}
+    return causalcast.open(
+        names[index],
+        listen="127.0.0.1:0",
+        peers=peers,
+        journal=f"{folder}/journal",
+        durability=cast("Durability", kind),
+    )
 
+
+async def run_causalcast(index: int, size: int, messages: int, burst: int, control: Connection, kind: str) -> float:
     # The largest name is dialled by all and dials nobody: members open from the last to the first.
     known = await asyncio.to_thread(control.recv)
-    ports[index + 1 :] = known
-    peers = {name: f"127.0.0.1:{port}" for name, port in zip(names, ports, strict=True) if name != names[index]}
     async with AsyncExitStack() as exits:
         folder = exits.enter_context(tempfile.TemporaryDirectory())
-        member = causalcast.open(
-            names[index], listen="127.0.0.1:0", peers=peers, journal=f"{folder}/journal", durability=durability
-        )
-        group = await exits.enter_async_context(member)
+        group = await exits.enter_async_context(member_of(index, size, known, kind, folder))
         control.send(int(group.address.rpartition(":")[2]))
-        while not all(link.connected for link in group.links()):
+        while len(group.members) < size or not all(link.connected for link in group.links()):
             await asyncio.sleep(0.01)
         control.send("connected")
         await asyncio.to_thread(control.recv)
@@ -151,7 +162,7 @@ async def run_causalcast(
         async for event in group:
             if isinstance(event, causalcast.Delivered):
                 delivered += 1
-            else:
+            elif isinstance(event, causalcast.Stable):
                 stable += 1
                 if stable == size * messages:
                     break
@@ -167,11 +178,11 @@ def member(kind: str, index: int, size: int, messages: int, burst: int, control:
     if kind == "bare":
         asyncio.run(run_bare(index, size, messages, burst, control))
     else:
-        asyncio.run(run_causalcast(index, size, messages, burst, control, cast("Durability", kind)))
+        asyncio.run(run_causalcast(index, size, messages, burst, control, kind))
 
 
 def measure(kind: str, size: int, messages: int, burst: int) -> float:
-    """CPU microseconds per remote delivery, over all processes; `kind` is "bare" or a durability."""
+    """CPU microseconds per remote delivery, over all processes; `kind` is "bare", "tcb-dynamic" or a durability."""
     controls: list[Connection] = []
     processes: list[SpawnProcess] = []
     for index in range(size):
@@ -212,11 +223,11 @@ def main() -> None:
     for size, messages, burst in workloads:
         if options.quick and messages > 2_000:
             continue
-        figures: dict[str, list[float]] = {"bare": [], "none": []}
+        figures: dict[str, list[float]] = {"bare": [], "none": [], DYNAMIC: []}
         for _ in range(rounds):
             for kind, values in figures.items():
                 values.append(measure(kind, size, messages, burst))
-        bare, ours = median(figures["bare"]), median(figures["none"])
+        bare, ours, dynamic = (median(values) for values in figures.values())
         (one_a_turn if burst == 1 else in_bursts).append(
             Case(
                 f"{size} members, {messages:,} messages each",
@@ -226,6 +237,8 @@ def main() -> None:
                     "bare_mesh_us_per_delivery": bare,
                     "causalcast_us_per_delivery": ours,
                     "ratio_to_bare_mesh": ours / bare,
+                    "tcb_dynamic_us_per_delivery": dynamic,
+                    "tcb_dynamic_ratio_to_bare_mesh": dynamic / bare,
                 },
             )
         )
