@@ -27,7 +27,16 @@ from causalcast.simulation import (
 from causalcast.simulation.check import check
 from causalcast.simulation.explorer import Case, explore
 from causalcast.simulation.properties import violations
-from causalcast.simulation.world import Broadcast, Receive, Restart, Take
+from causalcast.simulation.world import (
+    Broadcast,
+    ImpossibleStepError,
+    Join,
+    Leave,
+    Receive,
+    Restart,
+    Suspect,
+    Take,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,13 +52,23 @@ TOPICS = ("", "news", "weather")
 class Twins:
     """Two worlds that take the same steps, but for restarts, which only the second has."""
 
-    def __init__(self, stack_name: str, members: int) -> None:
-        self.calm = World(stack(stack_name), NAMES[:members])
-        self.restarted = World(stack(stack_name), NAMES[:members])
+    def __init__(self, stack_name: str, members: int, joiners: tuple[str, ...] = ()) -> None:
+        self.calm = World(stack(stack_name), NAMES[:members], joiners)
+        self.restarted = World(stack(stack_name), NAMES[:members], joiners)
 
     def do(self, step: Step) -> None:
         self.calm.do(step)
         self.restarted.do(step)
+
+    def try_to(self, step: Step) -> None:
+        """Take `step` if both can; if one cannot, neither can the other."""
+        refused = 0
+        for world in (self.calm, self.restarted):
+            try:
+                world.do(step)
+            except ImpossibleStepError:
+                refused += 1
+        assert refused in {0, 2}
 
     def restart(self, name: str) -> None:
         world = self.restarted
@@ -59,6 +78,11 @@ class Twins:
         assert set(world.enabled(fifo=False)) == set(self.calm.enabled(fifo=False))
 
     def judge(self) -> None:
+        """Both see the same, and it is what the stack promises to fixed members."""
+        self.compare()
+        assert violations(self.restarted.logs, self.calm.stack.promises) == []
+
+    def compare(self) -> None:
         """Whatever is left to do is done; then both have seen the same."""
         while steps := self.calm.enabled(fifo=True):
             self.do(steps[0])
@@ -69,7 +93,6 @@ class Twins:
             ]
         for name, process in self.calm.processes.items():
             assert process.snapshot() == self.restarted.processes[name].snapshot()
-        assert violations(self.restarted.logs, self.calm.stack.promises) == []
 
 
 def shown(entry: LogEntry) -> tuple[object, ...]:
@@ -83,6 +106,7 @@ def shown(entry: LogEntry) -> tuple[object, ...]:
 def test_any_schedule_with_restarts_anywhere_gives_the_same_logs(name: str, data: st.DataObject) -> None:
     members = data.draw(st.integers(1, 4), label="members")
     twins = Twins(name, members)
+    topics = TOPICS if twins.calm.stack.topics else TOPICS[:1]
     for number in range(data.draw(st.integers(0, 60), label="steps")):
         member = data.draw(st.sampled_from(NAMES[:members]), label="member")
         steps = twins.calm.enabled(fifo=False)
@@ -90,10 +114,33 @@ def test_any_schedule_with_restarts_anywhere_gives_the_same_logs(name: str, data
         if choice < len(steps):
             twins.do(steps[choice])
         elif choice == len(steps):
-            twins.do(Broadcast(member, b"%d" % number, data.draw(st.sampled_from(TOPICS), label="topic")))
+            twins.do(Broadcast(member, b"%d" % number, data.draw(st.sampled_from(topics), label="topic")))
         else:
             twins.restart(member)
     twins.judge()
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(data=st.data())
+def test_any_schedule_of_members_that_come_and_go_with_restarts_gives_the_same_logs(data: st.DataObject) -> None:
+    members = data.draw(st.integers(1, 3), label="members")
+    joiners = NAMES[members : members + 2]
+    twins = Twins("tcb-dynamic", members, joiners)
+    names = NAMES[: members + 2]
+    for number in range(data.draw(st.integers(0, 80), label="steps")):
+        one, other = data.draw(st.permutations(names), label="who")[:2]
+        steps = twins.calm.enabled(fifo=data.draw(st.booleans(), label="in order"))
+        choice = data.draw(st.integers(-3, len(steps) + 2), label="step")
+        if 0 <= choice < len(steps):
+            twins.do(steps[choice])
+        elif choice >= len(steps):
+            twins.try_to(Broadcast(one, b"%d" % number))
+        elif choice == -1:
+            step = data.draw(st.sampled_from((Join(one, other), Leave(one), Suspect(one, other))), label="membership")
+            twins.try_to(step)
+        elif twins.restarted.possible(Restart(one)) is None:
+            twins.restart(one)
+    twins.compare()
 
 
 @pytest.mark.parametrize("name", RECOVERING)

@@ -86,6 +86,18 @@ def test_every_schedule_of_three(name: str) -> None:
     assert outcome.exhausted
 
 
+@pytest.mark.parametrize(
+    ("name", "who"),
+    [("two joins through one contact", 2), ("join and evict", 1), ("leave and evict", 1), ("two evict the same", 0)],
+)
+def test_every_schedule_of_three_one_of_whom_restarts(name: str, who: int) -> None:
+    settings = {"broadcasts": 0, "fifo": True, "prompt": Promptness.ALL, "sizes": own_tables, **CASES[name]}
+    restarts = tuple(int(place == who) for place in range(3))
+    outcome = explore(Case(STACK, NAMES, restarts=restarts, **settings), limit=60_000)  # type: ignore[arg-type]
+    assert outcome.found is None, outcome.found
+    assert outcome.exhausted
+
+
 class Talker:
     """Broadcasts at some times while it is a member, and has all it sees judged."""
 
@@ -181,3 +193,33 @@ def test_members_crash_and_others_come_meanwhile() -> None:
     assert (dict(judge.faults), judge.first) == ({}, "")
     assert set(at_rest(simulator).values()) == {"member"}
     assert {"y", "z"} <= set(at_rest(simulator))
+
+
+def recoveries(names: Sequence[ProcessId], seed: int, within_ms: int) -> list[Fault]:
+    """Twelve crashes, each for up to 400 ms, of one or another."""
+    return [
+        Crash(
+            names[hash_of(f"who{seed}/{number}") % len(names)],
+            (100 + hash_of(f"when{seed}/{number}") % within_ms) * MS,
+            (1 + hash_of(f"how long{seed}/{number}") % 400) * MS,
+        )
+        for number in range(12)
+    ]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_members_recover_while_others_come_go_and_crash_for_good(seed: int) -> None:
+    names = process_names(8)
+    faults: list[Fault] = [
+        *recoveries([*names[:7], "x", "y"], seed, 1_500),
+        Crash("p7", 700 * MS),
+        Join("x", 400 * MS, "p1"),
+        Join("y", 650 * MS, "p7"),
+        Join("z", 900 * MS, "p3"),
+        Leave("p5", 800 * MS),
+    ]
+    told = [Suspicion(by, of, 1_200 * MS) for by in names[:2] for of in ("p7", "y")]
+    simulator, judge = run(8, [*faults, *told], seed=seed, seconds=3, each_ms=200)
+    assert (dict(judge.faults), judge.first) == ({}, "")
+    assert set(at_rest(simulator).values()) == {"member"}
+    assert {*names[:5], "p6", "x", "z"} <= set(at_rest(simulator))

@@ -22,6 +22,7 @@ DYNAMIC_STACKS: Final = (
         fifo_links=False,
         message_cost="1 dot + 1 per immediate predecessor; n-1 sends",
         process_cost="1 node with its payload per unstable message, O(n) vector",
+        recovers=True,
         source="004, algorithms 12 and 13; evictions are ours",
     ),
 )

@@ -106,7 +106,7 @@ class Group:
             raise ValueError(f"durability is one of {', '.join(DURABILITIES)}, not {durability!r}")
         self._journal = Path(journal) if journal is not None and durability != "none" else None
         self._durability = durability
-        if self._journal is not None and not self._stack.recovers:
+        if self._journal is not None and (self._stack.dynamic or not self._stack.recovers):
             raise UnsupportedByStackError(f"members of {stack_name!r} cannot recover: {journal} would be of no use")
         fixed = "" if self._stack.dynamic else roster_digest(self._roster)
         self._me = Identity(group, name, fixed, stack_name, frame_limit, secrets.randbits(63) | 1)

@@ -86,7 +86,8 @@ class DisturbedHost(SimulatedHost):
         simulator = self._simulator
         snapshot, self._snapshot = self._snapshot, None
         self.journal.write(world.Restart(self.name))
-        self.process = simulator.stack.recover(self, simulator.members, snapshot)
+        members = simulator.members if self.name in simulator.members else Roster([self.name])
+        self.process = simulator.stack.recover(self, members, snapshot)
         self.resume(None, None)
 
     def retire(self) -> None:

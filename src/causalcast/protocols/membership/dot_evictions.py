@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from causalcast.model import MembershipChanged
+from causalcast.protocols.membership.dot_snapshot import EvictionsState
 from causalcast.protocols.ordering.tcb_dynamic_messages import (
     Carried,
     EvictDot,
@@ -177,8 +178,20 @@ class Evictions:
 
     def install(self, state: Transfer) -> None:
         """Take up from there."""
-        self._open = {each.member: Eviction(set(each.reporters), set(each.excused)) for each in state.evictions}
-        self._carried = set(state.carried)
+        self._take_up(state.evictions, state.carried)
+
+    def _take_up(self, evictions: Iterable[TransferredEviction], carried: Iterable[RawDot]) -> None:
+        self._open = {each.member: Eviction(set(each.reporters), set(each.excused)) for each in evictions}
+        self._carried = set(carried)
+
+    def snapshot(self) -> EvictionsState:
+        """To be written down."""
+        return EvictionsState(*self.transfer(), self.met)
+
+    def restore(self, state: EvictionsState) -> None:
+        """Take up from there."""
+        self._take_up(state.evictions, state.carried)
+        self.met = state.met
 
     def tables(self) -> dict[str, int]:
         """See `Membership.tables`."""

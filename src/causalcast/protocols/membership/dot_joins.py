@@ -5,10 +5,11 @@ See `docs/membership.md`; document 004, section 6.2.2.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from causalcast.model import ProtocolViolationError, StateTransferError
 from causalcast.protocols.membership.dot_records import INSTALLED, PRESENT, Other
+from causalcast.protocols.membership.dot_snapshot import JoinsState
 from causalcast.protocols.ordering.tcb_dynamic_messages import (
     Carried,
     JoinDot,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from causalcast.model import ProcessId, RawDot
     from causalcast.protocols.membership.dot_records import Directory
+    from causalcast.protocols.membership.dot_snapshot import AnyMessage
     from causalcast.protocols.membership.dots import DotMembership
     from causalcast.protocols.ordering.tcb_dynamic_messages import DotNode, Transfer
     from causalcast.protocols.port import WireMessage
@@ -206,6 +208,20 @@ class Joins:
         )
         transfer = ordering.transfer(node, members, *membership.evictions.transfer(), state)
         membership.port.send([member], transfer)
+
+    # ------------------------------------------------------------------ recovery
+
+    def snapshot(self) -> JoinsState:
+        """To be written down; not what the host has set, and whether its application is busy, which ends with it."""
+        early = cast("tuple[tuple[ProcessId, AnyMessage], ...]", tuple(self._early))
+        return JoinsState(self.contact, self._dot, early, tuple(sorted(self.awaited)), self._requests)
+
+    def restore(self, state: JoinsState) -> None:
+        """Take up from there."""
+        self.contact, self._dot = state.contact, state.dot
+        self._early = list(state.early)
+        self.awaited = set(state.awaited)
+        self._requests = state.requests
 
     # ------------------------------------------------------------------ everybody
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from causalcast.model import Delivered, Stable
+from causalcast.model import Delivered, MembershipChanged, Message, Stable
+from causalcast.protocols.membership.dot_snapshot import KeptMembership, KeptMessage
+from causalcast.protocols.ordering.tcb_dynamic_messages import DottedMessage
 
 if TYPE_CHECKING:
-    from causalcast.model import Event, MembershipChanged, Message, Tag
+    from causalcast.model import Tag
+    from causalcast.protocols.membership.dot_snapshot import KeptNews
+    from causalcast.protocols.ordering.tcb_dynamic_graph import DotGraph
     from causalcast.protocols.port import Port
+
+AnyNews: TypeAlias = Delivered | Stable | MembershipChanged
 
 
 class News:
@@ -18,7 +24,7 @@ class News:
 
     def __init__(self, port: Port) -> None:
         self._port = port
-        self._kept: list[Event] | None = None
+        self._kept: list[AnyNews] | None = None
         """`None`: nothing is kept."""
 
     def hold(self) -> None:
@@ -61,3 +67,30 @@ class News:
             self._port.stable(tag)
         else:
             self._kept.append(Stable(tag))
+
+    def snapshot(self) -> KeptNews | None:
+        """To be written down."""
+        return None if self._kept is None else tuple(map(_kept, self._kept))
+
+    def restore(self, state: KeptNews | None, graph: DotGraph) -> None:
+        """Take up from there; messages that there is news of are in `graph`."""
+        self._kept = None if state is None else [_event(kept, graph) for kept in state]
+
+
+def _kept(event: AnyNews) -> KeptMessage | KeptMembership:
+    match event:
+        case Delivered(message):
+            return KeptMessage((message.tag.origin, message.tag.counter), stable=False)
+        case Stable(tag):
+            return KeptMessage((tag.origin, tag.counter), stable=True)
+        case MembershipChanged(joined, left, evicted):
+            return KeptMembership(joined, left, evicted)
+
+
+def _event(kept: KeptMessage | KeptMembership, graph: DotGraph) -> AnyNews:
+    if isinstance(kept, KeptMembership):
+        return MembershipChanged(kept.joined, kept.left, kept.evicted)
+    node = graph.nodes[kept.dot]
+    assert node.tag is not None
+    assert isinstance(node.message, DottedMessage)
+    return Stable(node.tag) if kept.stable else Delivered(Message(node.message.payload, node.tag))

@@ -57,9 +57,9 @@ class DotMembership(Membership):
     """Who is there, at one process."""
 
     __slots__ = (
-        "_farewells",
         "_neighbours",
         "evictions",
+        "farewells",
         "forgettable",
         "gone",
         "joins",
@@ -89,7 +89,7 @@ class DotMembership(Membership):
         self.evictions = Evictions(self)
         self.gone: set[ProcessId] = set()
         """Those of the others that have left or are evicted."""
-        self._farewells: dict[ProcessId, Farewell] = {}
+        self.farewells: dict[ProcessId, Farewell] = {}
         self.forgettable: set[ProcessId] = set()
         """Whose forgetting is stable."""
         self.route()
@@ -253,7 +253,7 @@ class DotMembership(Membership):
             case Welcome():
                 self.joins.welcomed(sender, message)
             case Farewell() if self.state == LEAVING:
-                self._farewells[sender] = message
+                self.farewells[sender] = message
             case Carried(dots) if self.accepts(sender) and self.others[sender].status == PRESENT:
                 for dot in dots:
                     if dot.origin != self.name:
@@ -309,7 +309,7 @@ class DotMembership(Membership):
             return
         if self.leaving and self.ordering.follows_last(node):
             # It knows of the leave by its state.
-            self._farewells[name] = Farewell(0, 0)
+            self.farewells[name] = Farewell(0, 0)
             return
         self.joins.welcome(name, node)
 
@@ -345,7 +345,7 @@ class DotMembership(Membership):
         """Whether this process, which leaves, need not wait for `name`."""
         if self.evictions.closed_to(name):
             return True
-        farewell = self._farewells.get(name)
+        farewell = self.farewells.get(name)
         if farewell is None:
             return False
         if self.evictions.met:

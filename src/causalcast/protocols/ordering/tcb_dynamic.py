@@ -22,6 +22,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from causalcast.model import Delivered, Message, ProtocolViolationError, RawDot, Stable, Tag
+from causalcast.protocols.membership.dot_snapshot import membership_state, restore_membership
 from causalcast.protocols.ordering.base import Ordering
 from causalcast.protocols.ordering.meter import Meter
 from causalcast.protocols.ordering.tcb_dynamic_graph import DotGraph, index_of
@@ -40,7 +41,16 @@ from causalcast.protocols.ordering.tcb_dynamic_messages import (
     is_process_name,
 )
 from causalcast.protocols.ordering.tcb_dynamic_phantoms import Phantoms
-from causalcast.protocols.ordering.tcb_dynamic_tag import DottedTag
+from causalcast.protocols.ordering.tcb_dynamic_snapshot import (
+    DynamicState,
+    decode_state,
+    encode_state,
+    nodes_state,
+    restore_nodes,
+    restore_vectors,
+    tag_of,
+    vectors_state,
+)
 from causalcast.protocols.ordering.tcb_dynamic_vectors import Vectors
 from causalcast.protocols.ordering.tcb_graph import DELIVERED, RECEIVED, STABLE
 
@@ -51,6 +61,7 @@ if TYPE_CHECKING:
     from causalcast.protocols.dissemination import Direct
     from causalcast.protocols.membership.dots import DotMembership
     from causalcast.protocols.ordering.tcb_dynamic_messages import TransferredEviction, TransferredMember
+    from causalcast.protocols.ordering.tcb_dynamic_tag import DottedTag
     from causalcast.protocols.port import BroadcastMessage, Port, Timer
 
 
@@ -144,9 +155,7 @@ class DynamicTCB(Ordering):
 
     def _tag(self, message: DottedMessage, past: int) -> DottedTag:
         view = self._vectors.view
-        seen = message.context if message.seen is None else message.seen
-        counts = self._vectors.lanes.unpack(past)[: len(view)]
-        return DottedTag(message.origin, message.counter, seen, counts, view)
+        return tag_of(message, self._vectors.lanes.unpack(past)[: len(view)], view)
 
     def take(self, event: Event) -> None:
         """The application receives `event`: the context moves now, or the stable dot leaves the graph."""
@@ -448,6 +457,38 @@ class DynamicTCB(Ordering):
                 self.graph.enter(node)
         self._deliveries = len(state.nodes)
         self.phantoms.install(state)
+
+    # ------------------------------------------------------------------ recovery
+
+    def snapshot(self) -> bytes:
+        """See `Recoverable`; the membership is in it."""
+        nodes = self.graph.nodes.values()
+        return encode_state(
+            DynamicState(
+                tuple(self._context.items()),
+                tuple(self._seen.items()),
+                self.taken,
+                self.delivered,
+                self._deliveries,
+                tuple((node.column, node.counter) for node in self._hidden),
+                self.phantoms.snapshot(),
+                vectors_state(self._vectors, nodes),
+                nodes_state(nodes, self._vectors.lanes),
+                membership_state(self._membership),
+            )
+        )
+
+    def restore(self, snapshot: bytes) -> None:
+        """See `Recoverable`."""
+        state = decode_state(snapshot)
+        self._context, self._seen = dict(state.context), dict(state.seen)
+        self.taken, self.delivered = state.taken, state.delivered
+        self._deliveries = state.deliveries
+        views = restore_vectors(self._vectors, state.vectors)
+        restore_nodes(self.graph, state.nodes, self._vectors.lanes, views)
+        self._hidden = self.graph.of(state.hidden)
+        restore_membership(self._membership, state.membership)
+        self.phantoms.restore(state.phantoms, len(self._vectors.view))
 
     # ------------------------------------------------------------------ what the host and the laboratory ask
 

@@ -51,8 +51,12 @@ class DotGraph:
         else:
             return None
         node.message = message
-        self.pending[message.origin] = self.pending.get(message.origin, 0) + 1
+        self.received_one_more(message.origin)
         return node
+
+    def received_one_more(self, origin: ProcessId) -> None:
+        """A dot has come, and is not delivered."""
+        self.pending[origin] = self.pending.get(origin, 0) + 1
 
     def received_no_more(self, origin: ProcessId) -> None:
         """A dot that has come is delivered, or dropped."""

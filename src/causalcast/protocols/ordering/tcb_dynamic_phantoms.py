@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from causalcast.protocols.ordering.idle import Idle
 from causalcast.protocols.ordering.tcb_dynamic_messages import Spoken, columns_of
+from causalcast.protocols.ordering.tcb_dynamic_snapshot import PhantomsState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -58,6 +59,18 @@ class Phantoms:
         """Nothing of it will come any more."""
         self.spoken.pop(name, None)
         self.waiting.pop(name, None)
+
+    def snapshot(self) -> PhantomsState:
+        """To be written down."""
+        return PhantomsState(self.idle.state, self._sent, tuple(self.waiting.values()), self.spoken)
+
+    def restore(self, state: PhantomsState, members: int) -> None:
+        """Take up from there, in a group of so many."""
+        self.idle.members(members)
+        self.idle.restore(state.idle)
+        self._sent = state.sent
+        self.waiting = {phantom.origin: phantom for phantom in state.waiting}
+        self.spoken = state.spoken
 
     def install(self, state: Transfer) -> None:
         """Take up from there."""

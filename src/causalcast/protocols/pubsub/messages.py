@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from functools import cached_property, lru_cache
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from causalcast.model import ProtocolViolationError
+from causalcast.model import Message, ProtocolViolationError, Tag
 from causalcast.protocols.port import BroadcastMessage, WireMessage
 from causalcast.protocols.topics import MAX_TOPIC_BYTES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from causalcast.model import ProcessId, Roster
 
 PUB: Final = 0
@@ -23,8 +26,11 @@ NUMBER_LIMIT: Final = 1 << 53
 """No counter reaches it."""
 
 
-class Publication(BroadcastMessage, frozen=True, array_like=True, gc=False, tag=43):
-    """PUB: a message to a topic, with its causal barrier."""
+class Publication(BroadcastMessage, frozen=True, array_like=True, gc=False, dict=True, tag=43):
+    """PUB: a message to a topic, with its causal barrier.
+
+    What there is to work out of it is kept beside it, where the same object comes to many processes.
+    """
 
     topic: str
     counter: int
@@ -32,6 +38,35 @@ class Publication(BroadcastMessage, frozen=True, array_like=True, gc=False, tag=
     past: tuple[int, ...]
     """The barrier, as slot, counter, slot, counter, ..."""
     payload: bytes
+
+    @cached_property
+    def counters(self) -> tuple[int, ...]:
+        """Those of the barrier."""
+        return self.past[1::2]
+
+    @cached_property
+    def look_up(self) -> Callable[[Sequence[int]], tuple[int, ...]]:
+        """Of a list by slot, the places that the barrier names."""
+        named = self.past[::2]
+        if len(named) > 1:
+            return cast("Callable[[Sequence[int]], tuple[int, ...]]", itemgetter(*named))
+        return lambda numbers: tuple(numbers[slot] for slot in named)
+
+    def message(self, roster: Roster) -> Message:
+        """As an application gets it, in the group with this roster."""
+        beside: dict[str, Any] = self.__dict__
+        known: Message | None = beside.get("_message")
+        if known is not None and known.tag.roster is roster:
+            return known
+        names = map(roster.names.__getitem__, self.past[::2])
+        tag = Tag(self.origin, self.counter, tuple(zip(names, self.counters, strict=True)), (), roster)
+        made = beside["_message"] = Message(self.payload, tag, self.topic)
+        return made
+
+    @cached_property
+    def predecessors(self) -> set[ProcessId]:
+        """Whom the barrier names, once there is a `message`."""
+        return {origin for origin, _ in self.__dict__["_message"].tag.context}
 
 
 class Notice(WireMessage, frozen=True, array_like=True, gc=False, tag=44):
@@ -157,6 +192,16 @@ def check_entries(numbers: tuple[int, ...], size: int, roster: Roster) -> None:
 
 def check_publication(publication: Publication, roster: Roster) -> int:
     """The slot of the publisher; raises `ProtocolViolationError` for what nobody publishes."""
+    beside: dict[str, Any] = publication.__dict__
+    checked: tuple[Roster, int] | None = beside.get("_checked")
+    if checked is not None and checked[0] is roster:
+        return checked[1]
+    slot = _check_barrier(publication, roster)
+    beside["_checked"] = roster, slot
+    return slot
+
+
+def _check_barrier(publication: Publication, roster: Roster) -> int:
     slot = slot_of(publication.origin, roster)
     check_topic(publication.topic)
     past = publication.past
