@@ -16,6 +16,7 @@ import causalcast
 from causalcast import Delivered, JournalError, UnsupportedByStackError
 from causalcast.runtime.inputs import Broadcast, Taken
 from causalcast.runtime.journal import Journal, Owner
+from causalcast.runtime.limits import TAIL_BYTES
 from causalcast.trace.reader import read_jsonl
 from tests.runtime.cluster import DIALS_US, Application, run
 
@@ -103,7 +104,7 @@ def test_another_version_is_refused(tmp_path: Path) -> None:
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA user_version = 7")
     connection.close()
-    with pytest.raises(JournalError, match="version 7, and this is version 1"):
+    with pytest.raises(JournalError, match="version 7, and this is version 2"):
         Journal(path, OWNER, "interval")
 
 
@@ -236,7 +237,7 @@ def test_a_full_disk_stops_broadcasts_and_nothing_else(tmp_path: Path, caplog: p
             journal._connection.execute("PRAGMA max_page_count = 1")
             for _ in range(3):
                 with pytest.raises(JournalError, match="nothing was done; make room"):
-                    await ann.broadcast(bytes(50_000))
+                    await ann.broadcast(bytes(TAIL_BYTES))
             event = await anext(ann)
             assert isinstance(event, Delivered)
             assert event.message.payload == b"before"

@@ -228,8 +228,9 @@ class Host(BaseHost):
         """The next event, which the application receives now; the queue must not be empty."""
         queue = self.queue
         if self._journal is not None:
-            self._note(Taken(time.time_ns()))
-            self._written(self._journal.commit())
+            done = self._journal.take(time.time_ns())
+            if done == self._journal_fails:
+                self._written(done)
         event = queue.popleft()
         self._take(event)
         if not queue:

@@ -1,11 +1,14 @@
-"""The journal: what a member must not forget when its process is killed, in one SQLite file. No asyncio.
+"""The journal: what a member must not forget when its process is killed: an SQLite file and its tail. No asyncio.
 
-It holds a snapshot of the host and, after it, the inputs that have come since, in order: a host that takes up the
-snapshot and goes through the inputs again is where it was. Inputs are written in batches, one row and one transaction
-each; rows are numbered without gaps and carry a checksum, since SQLite checks its write-ahead log but not its pages.
+The file holds a snapshot of the host and, after it, the inputs that have come since, in order: a host that takes up the
+snapshot and goes through the inputs again is where it was. Inputs are written to the tail first, see `tail`. A volume
+of the tail moves into the file as one row when it is full, when the journal is opened and when it is closed; a snapshot
+takes its place. Rows are numbered as the volumes, without gaps, and carry a checksum, since SQLite checks its
+write-ahead log but not its pages.
 
 SQLite runs with `synchronous=NORMAL`: a transaction survives the process at once and the machine from the next
-checkpoint. `sync` brings the write-ahead log to the disk before that.
+checkpoint. The write-ahead log is brought to the disk before a new volume of the tail begins, so that the file is never
+behind its tail. A journal that was closed has no tail; one that was not says that it has.
 """
 
 from __future__ import annotations
@@ -20,14 +23,12 @@ from typing import Final, Literal, TypeAlias, get_args
 import msgspec
 
 from causalcast.model import CausalcastError
-from causalcast.runtime.inputs import AnyInput
+from causalcast.runtime.inputs import AnyInput, Taken
 from causalcast.runtime.limits import JOURNAL_BYTES, JOURNAL_INPUTS
+from causalcast.runtime.tail import Contents, Tail, TailError, parse, read
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 APPLICATION: Final = int.from_bytes(b"caus", "big")
-_ENTRY_OVERHEAD: Final = 32
-"""Bytes that an input counts for beyond what it carries."""
-
 Durability: TypeAlias = Literal["every-message", "interval", "none"]
 DURABILITIES: Final[tuple[str, ...]] = get_args(Durability)
 
@@ -56,6 +57,8 @@ class Header(msgspec.Struct, frozen=True, array_like=True):
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode_header: Final = msgspec.msgpack.Decoder(Header).decode
 _decode_inputs: Final = msgspec.msgpack.Decoder(list[AnyInput]).decode
+_NOTHING: Final = _encode([])
+"""Gives takes before it a checksum."""
 
 
 class Journal:
@@ -67,23 +70,25 @@ class Journal:
         self._durable = durability == "every-message"
         self._batch: list[AnyInput] = []
         self._bytes = 0
+        """In rows since the last snapshot."""
         self._inputs = 0
         """Since the last snapshot."""
         self._unsynced = False
+        self._tail_path = path.with_name(f"{path.name}-tail")
+        self._tail: Tail | None = None
+        self._wal = -1
         try:
-            _begin(path, owner)
+            _begin(path, self._tail_path, owner)
             self._connection = _connect(path)
         except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
             raise JournalError(f"the journal {path} cannot be opened: {_words(error)}") from None
-        self._wal = -1
         try:
             self._load(owner)
-            self._wal = os.open(f"{path}-wal", os.O_RDONLY)
-        except (OSError, sqlite3.Error, ValueError, TypeError) as error:
-            self.close()
+        except (OSError, sqlite3.Error, ValueError, TypeError, TailError) as error:
+            self._release()
             raise JournalError(f"the journal {path} cannot be read: {_words(error)}; it is left as it is") from None
         except JournalError:
-            self.close()
+            self._release()
             raise
 
     def _load(self, owner: Owner) -> None:
@@ -110,14 +115,61 @@ class Journal:
         for row, data, checksum in query("SELECT number, data, checksum FROM log ORDER BY number"):
             number += 1
             if row != number:
-                raise JournalError(f"the journal {self.path} is damaged: {number} is missing; it is left as it is")
-            self.log += _decode_inputs(self._checked(number, (data, checksum)))
+                raise self._gap(number)
+            records = parse(self._checked(number, (data, checksum)), self.incarnation, number)
+            if not records.whole or records.end != len(data):
+                raise JournalError(f"the journal {self.path} is damaged: {number} is wrong; it is left as it is")
+            self._read(records.entries)
             self._bytes += len(data)
-        self._inputs = len(self.log)
         self._number = number
-        query("UPDATE journal SET life = life + 1")
-        self.life = int(query("SELECT life FROM journal").fetchone()[0])
+        """Of the last row."""
+        left = self._left()
+        if left is None:
+            self._tail = Tail(self._tail_path, self.incarnation, number + 1)
+        else:
+            self._read(left.entries)
+        self._inputs = len(self.log)
+        self._begin_life(left)
+
+    def _left(self) -> Contents | None:
+        """The tail that the last life left: empty if it is in the log already, `None` if it left none."""
+        has_tail = self._connection.execute("SELECT tail FROM journal").fetchone()[0]
+        try:
+            left = read(self._tail_path, self.incarnation)
+        except FileNotFoundError:
+            if has_tail:
+                raise JournalError(
+                    f"{self._tail_path} is missing, and with it the end of the journal {self.path}: bring it back, "
+                    f"or move {self.path} away to begin anew; it is left as it is"
+                ) from None
+            return None
+        if left.volume > self._number + 1:
+            raise self._gap(self._number + 1)
+        return left if left.volume > self._number else left._replace(data=b"", entries=[])
+
+    def _begin_life(self, left: Contents | None) -> None:
+        execute = self._connection.execute
+        execute("BEGIN IMMEDIATE")
+        if left is not None and left.data:
+            self._insert(left.data)
+        execute("UPDATE journal SET life = life + 1, tail = 1")
+        execute("COMMIT")
+        self.life = int(execute("SELECT life FROM journal").fetchone()[0])
         """1, 2, 3, ... for each time that it was opened."""
+        self._wal = os.open(f"{self.path}-wal", os.O_RDONLY)
+        os.fdatasync(self._wal)
+        if self._tail is None:
+            self._tail = Tail(self._tail_path, self.incarnation, self._number + 1)
+
+    def _gap(self, number: int) -> JournalError:
+        return JournalError(f"the journal {self.path} is damaged: {number} is missing; it is left as it is")
+
+    def _read(self, entries: list[bytes | int]) -> None:
+        for entry in entries:
+            if isinstance(entry, int):
+                self.log.append(Taken(entry))
+            else:
+                self.log += _decode_inputs(entry)
 
     def _checked(self, number: int, row: tuple[bytes, int] | None) -> bytes:
         if row is None or not isinstance(row[0], bytes) or row[1] != zlib.crc32(row[0], number):
@@ -129,7 +181,8 @@ class Journal:
     @property
     def long(self) -> bool:
         """So much was written since the last snapshot that a new one pays."""
-        return (self._inputs >= JOURNAL_INPUTS or self._bytes >= JOURNAL_BYTES) and self._bytes >= len(self.state)
+        written = self._bytes + self._open_tail.used
+        return (self._inputs >= JOURNAL_INPUTS or written >= JOURNAL_BYTES) and written >= len(self.state)
 
     def append(self, entry: AnyInput) -> None:
         """One more input; written by the next `commit`."""
@@ -142,21 +195,23 @@ class Journal:
             self._batch.pop()
             raise JournalError(f"the journal {self.path} cannot be written, so nothing was done; make room on its disk")
 
+    def take(self, time_ns: int) -> bool:
+        """Append that the application takes an event, and `commit`."""
+        if not self._batch and self._open_tail.take(time_ns):
+            self._inputs += 1
+            self._unsynced = True
+            return True
+        self._batch.append(Taken(time_ns))
+        return self.commit()
+
     def commit(self) -> bool:
         """Write what was appended, so that it survives this process; returns whether nothing is left to write."""
         batch = self._batch
         if not batch:
             return True
-        data = _encode(batch)
-        number = self._number + 1
-        try:
-            self._connection.execute("INSERT INTO log VALUES (?, ?, ?)", (number, data, zlib.crc32(data, number)))
-        except sqlite3.Error:
+        if not self._put(_encode(batch)):
             return False
-        self._number = number
-        self._bytes += len(data) + _ENTRY_OVERHEAD
         self._inputs += len(batch)
-        self._unsynced = True
         batch.clear()
         return True
 
@@ -165,8 +220,13 @@ class Journal:
         if not self.commit():
             return False
         if self._durable and self._unsynced:
+            tail = self._open_tail
+            if self._number == tail.volume:
+                return self._next_volume()
+            if not tail.is_checked and not self._put(_NOTHING):
+                return False
             try:
-                os.fdatasync(self._wal)
+                tail.sync()
             except OSError:
                 return False
             self._unsynced = False
@@ -174,7 +234,8 @@ class Journal:
 
     def replace(self, state: bytes) -> bool:
         """A snapshot after everything so far takes the place of the log; returns whether that could be written."""
-        number = self._number
+        tail = self._open_tail
+        number = tail.volume
         execute = self._connection.execute
         try:
             execute("BEGIN IMMEDIATE")
@@ -187,11 +248,62 @@ class Journal:
             if self._connection.in_transaction:
                 execute("ROLLBACK")
             return False
+        self._number = number
+        tail.seal()
         self._batch.clear()
         self.state = state
         self._bytes = self._inputs = 0
+        return self._next_volume()
+
+    def _put(self, body: bytes) -> bool:
+        """Write one record; returns whether that could be done."""
+        tail = self._open_tail
+        if not tail.put(body):
+            if not self._move():
+                return False
+            if not tail.put(body):
+                # It is larger than a tail.
+                try:
+                    self._insert(tail.alone(body))
+                except sqlite3.Error:
+                    return False
+                tail.seal()
+                self._next_volume()
         self._unsynced = True
         return True
+
+    def _move(self) -> bool:
+        """Make room in the tail; returns whether that could be done."""
+        tail = self._open_tail
+        if tail.used and self._number < tail.volume:
+            try:
+                self._insert(tail.records())
+            except sqlite3.Error:
+                return False
+            tail.seal()
+        return self._number < tail.volume or self._next_volume()
+
+    def _insert(self, data: bytes) -> None:
+        """One more row; raises `sqlite3.Error`."""
+        number = self._number + 1
+        self._connection.execute("INSERT INTO log VALUES (?, ?, ?)", (number, data, zlib.crc32(data, number)))
+        self._number = number
+        self._bytes += len(data)
+
+    def _next_volume(self) -> bool:
+        """Begin a tail whose predecessor is in the file; returns whether that could be done."""
+        try:
+            os.fdatasync(self._wal)
+        except OSError:
+            return False
+        self._open_tail.next_volume()
+        self._unsynced = False
+        return True
+
+    @property
+    def _open_tail(self) -> Tail:
+        assert self._tail is not None
+        return self._tail
 
     @property
     def closed(self) -> bool:
@@ -200,30 +312,49 @@ class Journal:
 
     def close(self) -> None:
         """Let go of the file; what was not committed is not written."""
+        if self._wal < 0:
+            return
+        has_tail = not self._move()
+        if not has_tail:
+            try:
+                self._connection.execute("UPDATE journal SET tail = 0")
+            except sqlite3.Error:
+                has_tail = True
+        self._release()
+        if not has_tail:
+            # Only now is it on the disk that there is none.
+            self._tail_path.unlink(missing_ok=True)
+
+    def _release(self) -> None:
+        if self._tail is not None:
+            self._tail.close()
+            self._tail = None
         if self._wal >= 0:
             os.close(self._wal)
             self._wal = -1
         self._connection.close()
 
 
-def _begin(path: Path, owner: Owner) -> None:
+def _begin(path: Path, tail: Path, owner: Owner) -> None:
     """Make a journal at `path` if nothing is there; complete or not at all. Raises `JournalError`, `OSError`."""
     # The file is not opened to look at it: closing it would let go of the locks that this process has on it.
     if path.exists():
         if path.is_file() and not path.stat().st_size:
             raise JournalError(f"{path} is no journal of causalcast: it is empty; it is left as it is")
         return
-    wal = Path(f"{path}-wal")
-    if wal.exists():
-        raise JournalError(f"{wal} is there without {path}: the journal is lost in part; move {wal} away to begin anew")
+    for rest in (Path(f"{path}-wal"), tail):
+        if rest.exists():
+            raise JournalError(
+                f"{rest} is there without {path}: the journal is lost in part; move {rest} away to begin anew"
+            )
     draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
     connection = sqlite3.connect(draft, isolation_level=None)
     try:
         header = _encode(Header(owner, secrets.randbits(63) | 1))
         connection.execute(f"PRAGMA application_id = {APPLICATION}")
         connection.execute(f"PRAGMA user_version = {FORMAT}")
-        connection.execute("CREATE TABLE journal (header BLOB, checksum INTEGER, life INTEGER)")
-        connection.execute("INSERT INTO journal VALUES (?, ?, 0)", (header, zlib.crc32(header, 0)))
+        connection.execute("CREATE TABLE journal (header BLOB, checksum INTEGER, life INTEGER, tail INTEGER)")
+        connection.execute("INSERT INTO journal VALUES (?, ?, 0, 0)", (header, zlib.crc32(header, 0)))
         connection.execute("CREATE TABLE snapshot (number INTEGER, data BLOB, checksum INTEGER)")
         connection.execute("INSERT INTO snapshot VALUES (0, ?, ?)", (b"", zlib.crc32(b"", 0)))
         connection.execute("CREATE TABLE log (number INTEGER PRIMARY KEY, data BLOB, checksum INTEGER)")

@@ -118,6 +118,11 @@ JOURNAL_INPUTS: Final = 16_384
 JOURNAL_BYTES: Final = 4 * 2**20
 """The same in bytes."""
 
+TAIL_BYTES: Final = 2**20
+"""Size of the file beside a journal that inputs are written to first: when it is full they move into the journal, and a
+machine that stops may lose so many bytes of inputs where not every message is waited for.
+"""
+
 TRACE_FLUSH_S: Final = 0.2
 """How often the trace is flushed."""
 
