@@ -51,8 +51,15 @@ def test_the_smallest_counts_are_kept_up(draw: random.Random, size: int) -> None
     for _ in range(20):
         slot, place = draw.choice(slots), draw.randrange(size)
         before = minima.lowest
-        vectors[slot][place] += draw.randrange(5)
-        assert minima.put(slot, lanes.pack(vectors[slot])) == (minima.lowest != before or size == 1)
+        more = draw.randrange(5)
+        vectors[slot][place] += more
+        packed = lanes.pack(vectors[slot])
+        assert packed == minima.of(slot) + more * lanes.units[place]
+        if more and draw.random() < 0.5:
+            changed = minima.rise(slot, packed, place, vectors[slot][place])
+        else:
+            changed = minima.put(slot, packed)
+        assert changed == (minima.lowest != before or size == 1)
         assert lanes.unpack(minima.lowest) == tuple(map(min, *vectors.values(), vectors[slot]))
     assert (meter.count > 0) == (size > 1)
 

@@ -26,7 +26,7 @@ _FORMATS: Final = {8: "B", 16: "H", 32: "I", 64: "Q"}
 class Lanes:
     """How vectors of `size` counts are packed: counts must be below `limit`."""
 
-    __slots__ = ("_bytes", "_unpack", "guard", "limit", "size", "width", "words")
+    __slots__ = ("_bytes", "_unpack", "guard", "limit", "mask", "shifts", "size", "units", "width", "words")
 
     def __init__(self, size: int, width: int = 8) -> None:
         self.size = size
@@ -34,6 +34,13 @@ class Lanes:
         self.limit = 1 << (width - 1)
         self.guard = sum(self.limit << (width * place) for place in range(size))
         """The top bit of every lane."""
+        places = range(size) if byteorder == "little" else range(size - 1, -1, -1)
+        self.shifts = tuple(width * place for place in places)
+        """Where the lane of each count begins."""
+        self.mask = 2 * self.limit - 1
+        """A whole lane at the lowest place."""
+        self.units = tuple(1 << shift for shift in self.shifts)
+        """For each count, what makes it larger by one."""
         self.words = -(-size * width // 64)
         """64-bit words of a packed vector."""
         self._bytes = size * width // 8
@@ -102,6 +109,20 @@ class Minima:
                 return False
             tree[place] = low
         return True
+
+    def rise(self, slot: int, vector: int, column: int, count: int) -> bool:
+        """As `put`, where the vector of `slot` differs from the one before in a larger `count` in `column` only."""
+        tree, lanes = self._tree, self._lanes
+        place = self._first + slot
+        if place > 1 and (tree[place ^ 1] >> lanes.shifts[column]) & lanes.mask < count:
+            tree[place] = vector
+            self._meter.count += 2 * lanes.words
+            return False
+        return self.put(slot, vector)
+
+    def of(self, slot: int) -> int:
+        """The vector of a slot."""
+        return self._tree[self._first + slot]
 
     @property
     def lowest(self) -> int:

@@ -156,9 +156,49 @@ class TCB:
     def receive(self, message: BroadcastMessage) -> None:
         """A message or phantom of another member (algorithm 9 receive, 11 phantom)."""
         if isinstance(message, TaggedMessage):
-            self._receive_message(message)
+            if not self._follow(message):
+                self._receive_message(message)
         elif isinstance(message, Phantom):
             self._receive_phantom(message)
+
+    def _follow(self, message: TaggedMessage) -> bool:
+        """Deliver what follows only its origin's previous message, which is delivered; returns whether that was it.
+
+        Nothing is asked of it that `_receive_message` would not find to be so, and its past differs from what its
+        origin was heard to have in one count. In a burst these are all messages but the first.
+        """
+        origin, counter, context = message.origin, message.counter, message.context
+        if len(context) != 1:
+            return False
+        before = context[0]
+        slot = self._slots.get(origin)
+        if (
+            slot is None
+            or slot == self._my_slot
+            or before[0] != origin
+            or not 1 <= before[1] == counter - 1 == self._delivered[slot]
+            or counter >= self._lanes.limit
+        ):
+            return False
+        graph = self._graph
+        dot = origin, counter
+        if dot in graph:
+            return False
+        heard = self._heard[slot]
+        counts = (*heard[:slot], counter, *heard[slot + 1 :])
+        past = self._all_have.of(slot) + self._lanes.units[slot]
+        self._meter.count += 1 + (before in graph) * self._lanes.words
+        tag = Tag(origin, counter, context, counts, self._roster)
+        graph[dot] = Node(slot, counter, DELIVERED, 0, self._deliveries, past, tag)
+        self._deliveries += 1
+        self._delivered[slot] = counter
+        self._port.deliver(Message(message.payload, tag))
+        self._heard[slot] = counts
+        if self._all_have.rise(slot, past, slot, counter):
+            self._settle()
+        if self._phantoms:
+            self._apply_phantoms()
+        return True
 
     def _receive_message(self, message: TaggedMessage) -> None:
         origin, counter, context = message.origin, message.counter, message.context
@@ -302,8 +342,11 @@ class TCB:
     def _hear(self, slot: int, counts: tuple[int, ...], past: int) -> None:
         """The member of `slot` has all of `counts` (packed: `past`) behind it: find what all members have."""
         self._heard[slot] = counts
-        if not self._all_have.put(slot, past):
-            return
+        if self._all_have.put(slot, past):
+            self._settle()
+
+    def _settle(self) -> None:
+        """What all have has changed: report what is stable now."""
         before, self._stable = self._stable, self._lanes.unpack(self._all_have.lowest)
         self._meter.count += len(before)
         nodes = []
