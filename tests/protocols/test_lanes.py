@@ -55,7 +55,7 @@ def test_the_smallest_counts_are_kept_up(draw: random.Random, size: int) -> None
         vectors[slot][place] += more
         packed = lanes.pack(vectors[slot])
         assert packed == minima.of(slot) + more * lanes.units[place]
-        if more and draw.random() < 0.5:
+        if more == 1 and draw.random() < 0.5:
             changed = minima.rise(slot, packed, place, vectors[slot][place])
         else:
             changed = minima.put(slot, packed)

@@ -111,7 +111,7 @@ class Minima:
         return True
 
     def rise(self, slot: int, vector: int, column: int, count: int) -> bool:
-        """As `put`, where the vector of `slot` differs from the one before in a larger `count` in `column` only."""
+        """As `put`, where the vector of `slot` is the one before with one more in `column`, which makes it `count`."""
         tree, lanes = self._tree, self._lanes
         place = self._first + slot
         if place > 1 and (tree[place ^ 1] >> lanes.shifts[column]) & lanes.mask < count:
