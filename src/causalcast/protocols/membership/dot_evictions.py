@@ -57,6 +57,11 @@ class Evictions:
         self.met = False
         """Whether one has begun here while this process was leaving."""
 
+    @property
+    def under_way(self) -> bool:
+        """Whether there are any."""
+        return bool(self._open)
+
     def closed_to(self, name: ProcessId) -> bool:
         """Whether nothing is accepted from `name` any more, and its eviction is not decided."""
         return name in self._open

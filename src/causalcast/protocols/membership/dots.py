@@ -124,6 +124,15 @@ class DotMembership(Membership):
         return self.state == LEAVING
 
     @property
+    def is_calm(self) -> bool:
+        """Whether this process is a member, and nobody comes or goes as far as it knows."""
+        return self.state == MEMBER and not (self.gone or self.evictions.under_way or self.joins.wanted)
+
+    def is_ordinary(self, name: ProcessId) -> bool:
+        """Whether this process is a member and `name` is another, for all that is known here."""
+        return self.state == MEMBER and self.others[name].status == PRESENT and not self.evictions.closed_to(name)
+
+    @property
     def is_out(self) -> bool:
         """Whether it is no member any more."""
         return self.state == OUT
@@ -321,7 +330,7 @@ class DotMembership(Membership):
 
     def advance(self) -> None:
         """Do what has become possible."""
-        if self.state == OUT:
+        if self.is_calm or self.state == OUT:
             return
         self.evictions.advance()
         if self.state == INSTALLED and not self.joins.awaited:

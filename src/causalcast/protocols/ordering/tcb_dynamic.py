@@ -51,6 +51,7 @@ from causalcast.protocols.ordering.tcb_dynamic_snapshot import (
     tag_of,
     vectors_state,
 )
+from causalcast.protocols.ordering.tcb_dynamic_tag import DottedTag
 from causalcast.protocols.ordering.tcb_dynamic_vectors import Vectors
 from causalcast.protocols.ordering.tcb_graph import DELIVERED, RECEIVED, STABLE
 
@@ -61,7 +62,6 @@ if TYPE_CHECKING:
     from causalcast.protocols.dissemination import Direct
     from causalcast.protocols.membership.dots import DotMembership
     from causalcast.protocols.ordering.tcb_dynamic_messages import TransferredEviction, TransferredMember
-    from causalcast.protocols.ordering.tcb_dynamic_tag import DottedTag
     from causalcast.protocols.port import BroadcastMessage, Port, Timer
 
 
@@ -154,20 +154,20 @@ class DynamicTCB(Ordering):
             self._report(self._vectors.settle(self.delivered))
 
     def _tag(self, message: DottedMessage, past: int) -> DottedTag:
-        view = self._vectors.view
-        return tag_of(message, self._vectors.lanes.unpack(past)[: len(view)], view)
+        return tag_of(message, self._vectors.messages(past), self._vectors.view)
 
     def take(self, event: Event) -> None:
         """The application receives `event`: the context moves now, or the stable dot leaves the graph."""
         if isinstance(event, Delivered) and not self._membership.leaving:
             tag = event.message.tag
-            message = self.graph.nodes[tag.origin, tag.counter].message
+            origin, counter = tag.origin, tag.counter
+            message = self.graph.nodes[origin, counter].message
             assert message is not None
-            _move(self._seen, tag.origin, tag.counter, tag.context)
-            self._move_context(tag.origin, tag.counter, message.context)
+            _move(self._seen, origin, counter, tag.context)
+            self._move_context(origin, counter, message.context)
             self.settle()
         elif isinstance(event, Stable):
-            self._leave_graph(self.graph.nodes[event.tag.origin, event.tag.counter])
+            self.graph.remove(event.tag.origin, event.tag.counter)
             self._membership.advance()
 
     def take_all(self) -> None:
@@ -215,6 +215,8 @@ class DynamicTCB(Ordering):
 
     def receive(self, message: BroadcastMessage) -> None:
         """A dot or phantom of another member arrived from it."""
+        if isinstance(message, DottedMessage) and self._follow(message):
+            return
         if self._membership.keeps(message) or not self._membership.accepts(message.origin):
             return
         if isinstance(message, Spoken):
@@ -224,6 +226,34 @@ class DynamicTCB(Ordering):
         else:
             self.accept(message)  # type: ignore[arg-type] # the host has looked for its type
         self.settle()
+
+    def _follow(self, message: DottedMessage) -> bool:
+        """As in `tcb`: deliver what follows only its origin's previous message; returns whether that was it."""
+        origin, counter, context = message.origin, message.counter, message.context
+        if len(context) != 1 or message.seen is not None:
+            return False
+        before, nodes, vectors = context[0], self.graph.nodes, self._vectors
+        past = vectors.heard.get(origin)
+        if (
+            past is None
+            or before[0] != origin
+            or not 1 <= before[1] == counter - 1 == self.delivered[origin] == vectors.count(past, origin)
+            or counter >= vectors.lanes.limit
+            or (origin, counter) in nodes
+            or not self._membership.is_ordinary(origin)
+        ):
+            return False
+        self._meter.count += 1 + (before in nodes) * vectors.lanes.words
+        past += vectors.lanes.units[vectors.view.slots[origin]]
+        tag = DottedTag(origin, counter, context, vectors.messages(past), vectors.view)
+        self.graph.enter(DotNode(origin, counter, DELIVERED, 0, self._deliveries, past, tag, message))
+        self._deliveries += 1
+        self.delivered[origin] = counter
+        self._membership.news.deliver(Message(message.payload, tag))
+        if vectors.rise(origin, past, counter):
+            self._report(vectors.settle(self.delivered))
+        self.settle()
+        return True
 
     def accept(self, message: Dotted) -> None:
         """A dot has come, from its origin or carried by another member. Raises `ProtocolViolationError`."""
@@ -319,6 +349,8 @@ class DynamicTCB(Ordering):
 
     def settle(self) -> None:
         """Do what has become possible; called when all that a step brought has been dealt with."""
+        if self._membership.is_calm and not self.phantoms.waiting and not self._hidden:
+            return
         if self._membership.is_out:
             return
         if self.phantoms.waiting:

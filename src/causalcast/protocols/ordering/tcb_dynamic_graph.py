@@ -5,7 +5,13 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from causalcast.protocols.ordering.tcb_dynamic_messages import DotNode, TransferredNode, column_of, member_of
+from causalcast.protocols.ordering.tcb_dynamic_messages import (
+    DotNode,
+    TransferredNode,
+    column_of,
+    columns_of,
+    member_of,
+)
 from causalcast.protocols.ordering.tcb_graph import DELIVERED, RECEIVED, SLOT, STABLE
 
 if TYPE_CHECKING:
@@ -23,22 +29,26 @@ class DotGraph:
 
     def __init__(self) -> None:
         self.nodes: dict[RawDot, DotNode] = {}
-        self._of: dict[ProcessId, int] = {}
-        """How many nodes are of each member."""
+        self._of: dict[str, int] = {}
+        """How many nodes are in each column."""
         self.pending: dict[ProcessId, int] = {}
         """By member, how many dots have come and are not delivered."""
 
     def enter(self, node: DotNode) -> DotNode:
         """One node more."""
-        self.nodes[node.column, node.counter] = node
-        member = member_of(node.column)
-        self._of[member] = self._of.get(member, 0) + 1
+        column = node.column
+        self.nodes[column, node.counter] = node
+        self._of[column] = self._of.get(column, 0) + 1
         return node
 
     def leave(self, node: DotNode) -> None:
         """One less."""
-        del self.nodes[node.column, node.counter]
-        _less(self._of, member_of(node.column))
+        self.remove(node.column, node.counter)
+
+    def remove(self, column: str, counter: int) -> None:
+        """One less, by its dot."""
+        del self.nodes[column, counter]
+        _less(self._of, column)
 
     def receive(self, message: Dotted) -> DotNode | None:
         """The node of a dot that has come; `None` if it came before."""
@@ -83,7 +93,7 @@ class DotGraph:
 
     def has_of(self, name: ProcessId) -> bool:
         """Whether a dot of `name` is here."""
-        return name in self._of
+        return any(column in self._of for column in columns_of(name))
 
     def held(self, names: Collection[ProcessId], without: Collection[RawDot]) -> tuple[Dotted, ...]:
         """All that has come of `names` and is here, apart from some dots."""
@@ -136,7 +146,7 @@ class DotGraph:
                     self.leave(node)
 
 
-def _less(counts: dict[ProcessId, int], name: ProcessId) -> None:
+def _less(counts: dict[str, int], name: str) -> None:
     left = counts[name] - 1
     if left:
         counts[name] = left

@@ -37,9 +37,15 @@ class Vectors:
         """A vector by column; columns that are not named are 0."""
         return self.lanes.pack([counts.get(column, 0) for column in self.view.columns])
 
+    def messages(self, past: int) -> tuple[int, ...]:
+        """The counts of messages in a vector, by slot."""
+        lanes = self.lanes
+        return lanes.unpack(past)[: lanes.size // 2]
+
     def count(self, past: int, column: str) -> int:
         """One count of a vector."""
-        return self.lanes.unpack(past)[self.view.columns[column]]
+        lanes = self.lanes
+        return past >> lanes.shifts[self.view.columns[column]] & lanes.mask
 
     def past(self, origin: ProcessId, dots: Iterable[RawDot], nodes: Iterable[DotNode]) -> int:
         """The join of what `origin` was heard to have, of `dots`, and of the pasts of `nodes`."""
@@ -63,6 +69,15 @@ class Vectors:
         elif self._all_have is not None:
             return []
         return self.settle(delivered)
+
+    def rise(self, member: ProcessId, past: int, counter: int) -> bool:
+        """`member`, which is counted, has the message `counter` of its own and nothing else beyond what it was heard to
+        have: all of `past`. Returns whether what all have has changed.
+        """
+        self.heard[member] = past
+        slot = self.view.slots[member]
+        assert self._all_have is not None
+        return self._all_have.rise(slot, past, slot, counter)
 
     def settle(self, delivered: Mapping[str, int]) -> list[RawDot]:
         """What is stable now and was not before."""
