@@ -46,38 +46,33 @@ class Eviction(msgspec.Struct, eq=False):
 class Evictions:
     """The evictions under way, as one process sees them."""
 
-    __slots__ = ("_carried", "_membership", "_open", "met")
+    __slots__ = ("_carried", "_membership", "met", "open")
 
     def __init__(self, membership: DotMembership) -> None:
         self._membership = membership
-        self._open: dict[ProcessId, Eviction] = {}
+        self.open: dict[ProcessId, Eviction] = {}
         """Those that are not decided. A name may be here before its join is delivered."""
         self._carried: set[RawDot] = set()
         """Dots that some `EvictDot` here carries."""
         self.met = False
         """Whether one has begun here while this process was leaving."""
 
-    @property
-    def under_way(self) -> bool:
-        """Whether there are any."""
-        return bool(self._open)
-
     def closed_to(self, name: ProcessId) -> bool:
         """Whether nothing is accepted from `name` any more, and its eviction is not decided."""
-        return name in self._open
+        return name in self.open
 
     def begin(self, name: ProcessId) -> None:
         """Accept no more of `name`, and tell the others what is here of it; once for each."""
         membership = self._membership
-        if name in self._open:
+        if name in self.open:
             return
-        self._open[name] = Eviction(set(), set())
+        self.open[name] = Eviction(set(), set())
         membership.joins.awaited.discard(name)
         if membership.leaving:
             self.met = True
             self.carry(membership.neighbours)
         else:
-            dots = membership.ordering.graph.held(self._open.keys() | membership.evicted(), self._carried)
+            dots = membership.ordering.graph.held(self.open.keys() | membership.evicted(), self._carried)
             self._note(dots)
             node = membership.ordering.emit(
                 lambda counter, context: EvictDot(membership.name, counter, context, name, dots)
@@ -92,7 +87,7 @@ class Evictions:
     def carry(self, names: Sequence[ProcessId]) -> None:
         """Send `names` what this process, which makes no dots any more, has of the evicted in the past of its leave."""
         membership = self._membership
-        dots = membership.ordering.before_last(membership.ordering.graph.held(self._open.keys(), ()))
+        dots = membership.ordering.before_last(membership.ordering.graph.held(self.open.keys(), ()))
         if dots:
             membership.port.send(names, Carried(dots))
 
@@ -117,19 +112,19 @@ class Evictions:
 
     def delivered(self, message: EvictDot) -> None:
         """An `EvictDot` is delivered: all that its sender knew when it made it is known here."""
-        eviction = self._open.get(message.member)
+        eviction = self.open.get(message.member)
         if eviction is not None:
             eviction.reporters.add(message.origin)
 
     def joined(self, name: ProcessId, contact: ProcessId) -> None:
         """`name` has joined through `contact`, and has what that one had."""
-        for eviction in self._open.values():
+        for eviction in self.open.values():
             if contact in eviction.reporters or contact in eviction.excused:
                 eviction.excused.add(name)
 
     def advance(self) -> None:
         """Decide what can be decided."""
-        while any(self._decide(self._together(name)) for name in list(self._open)):
+        while any(self._decide(self._together(name)) for name in list(self.open)):
             pass
 
     def _together(self, name: ProcessId) -> list[ProcessId]:
@@ -140,11 +135,11 @@ class Evictions:
         for each in found:
             if each not in membership.others:
                 return []
-            eviction = self._open[each]
+            eviction = self.open[each]
             for other in present:
                 if other == each or other in eviction.reporters or other in eviction.excused or other in found:
                     continue
-                if other not in self._open:
+                if other not in self.open:
                     return []
                 found.append(other)
         return found
@@ -152,7 +147,7 @@ class Evictions:
     def _decide(self, names: list[ProcessId]) -> bool:
         """Whether nothing more of these is to be delivered here, so that they are gone."""
         membership, ordering = self._membership, self._membership.ordering
-        if not names or names[0] not in self._open:
+        if not names or names[0] not in self.open:
             return False
         hopeless = ordering.graph.hopeless(names)
         lost = set(map(id, hopeless))
@@ -161,7 +156,7 @@ class Evictions:
         ordering.graph.drop(hopeless)
         evicted = []
         for name in names:
-            del self._open[name]
+            del self.open[name]
             if membership.leave_behind(name):
                 evicted.append(name)
         if evicted:
@@ -177,7 +172,7 @@ class Evictions:
         """The fields `evictions` and `carried` of a `Transfer`."""
         evictions = tuple(
             TransferredEviction(name, tuple(sorted(each.reporters)), tuple(sorted(each.excused)))
-            for name, each in self._open.items()
+            for name, each in self.open.items()
         )
         return evictions, tuple(sorted(self._carried))
 
@@ -186,7 +181,7 @@ class Evictions:
         self._take_up(state.evictions, state.carried)
 
     def _take_up(self, evictions: Iterable[TransferredEviction], carried: Iterable[RawDot]) -> None:
-        self._open = {each.member: Eviction(set(each.reporters), set(each.excused)) for each in evictions}
+        self.open = {each.member: Eviction(set(each.reporters), set(each.excused)) for each in evictions}
         self._carried = set(carried)
 
     def snapshot(self) -> EvictionsState:
@@ -200,4 +195,4 @@ class Evictions:
 
     def tables(self) -> dict[str, int]:
         """See `Membership.tables`."""
-        return {"evictions": len(self._open), "carried": len(self._carried)}
+        return {"evictions": len(self.open), "carried": len(self._carried)}

@@ -38,12 +38,12 @@ class Joins:
         "_dot",
         "_early",
         "_membership",
-        "_requests",
         "awaited",
         "busy",
         "contact",
         "directory",
         "give_state",
+        "requests",
         "take_state",
     )
 
@@ -67,13 +67,13 @@ class Joins:
         """What arrived before the state."""
         self.awaited: set[ProcessId] = set()
         """Whose welcome is missing until this process is a member."""
-        self._requests: dict[ProcessId, str] = {}
+        self.requests: dict[ProcessId, str] = {}
         """Who waits to be let in, and where each is reached if another member says so."""
 
     @property
     def waiting(self) -> int:
         """How much of what came waits here."""
-        return len(self._early) + len(self._requests)
+        return len(self._early) + len(self.requests)
 
     # ------------------------------------------------------------------ the joiner
 
@@ -139,7 +139,7 @@ class Joins:
     @property
     def wanted(self) -> bool:
         """Whether anybody waits to be let in."""
-        return bool(self._requests)
+        return bool(self.requests)
 
     def request(self, member: ProcessId, address: str = "") -> None:
         """`member` asks to be let in. Raises `ProtocolViolationError`."""
@@ -157,27 +157,27 @@ class Joins:
             else:
                 membership.port.send([member], Refusal())
         else:
-            self._requests.setdefault(member, address)
+            self.requests.setdefault(member, address)
 
     def waits(self, member: ProcessId) -> bool:
         """Whether `member` waits to be let in."""
-        return member in self._requests
+        return member in self.requests
 
     def withdraw(self, member: ProcessId) -> None:
         """`member` is gone before it was let in."""
-        self._requests.pop(member, None)
+        self.requests.pop(member, None)
 
     def pass_on(self) -> None:
         """This process leaves: others serve who waits here."""
-        requests, self._requests = self._requests, {}
+        requests, self.requests = self.requests, {}
         for member, address in requests.items():
             self.request(member, address)
 
     def admit(self) -> None:
         """Let those in who wait, if the application has taken all that it could: its state is theirs."""
-        while self._requests and not self.busy and self._membership.ordering.is_level:
-            member = next(iter(self._requests))
-            self._admit(member, self._requests.pop(member))
+        while self.requests and not self.busy and self._membership.ordering.is_level:
+            member = next(iter(self.requests))
+            self._admit(member, self.requests.pop(member))
 
     def _admit(self, member: ProcessId, address: str) -> None:
         membership, ordering = self._membership, self._membership.ordering
@@ -214,14 +214,14 @@ class Joins:
     def snapshot(self) -> JoinsState:
         """To be written down; not what the host has set, and whether its application is busy, which ends with it."""
         early = cast("tuple[tuple[ProcessId, AnyMessage], ...]", tuple(self._early))
-        return JoinsState(self.contact, self._dot, early, tuple(sorted(self.awaited)), self._requests)
+        return JoinsState(self.contact, self._dot, early, tuple(sorted(self.awaited)), self.requests)
 
     def restore(self, state: JoinsState) -> None:
         """Take up from there."""
         self.contact, self._dot = state.contact, state.dot
         self._early = list(state.early)
         self.awaited = set(state.awaited)
-        self._requests = state.requests
+        self.requests = state.requests
 
     # ------------------------------------------------------------------ everybody
 

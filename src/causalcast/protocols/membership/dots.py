@@ -125,12 +125,8 @@ class DotMembership(Membership):
 
     @property
     def is_calm(self) -> bool:
-        """Whether this process is a member, and nobody comes or goes as far as it knows."""
-        return self.state == MEMBER and not (self.gone or self.evictions.under_way or self.joins.wanted)
-
-    def is_ordinary(self, name: ProcessId) -> bool:
-        """Whether this process is a member and `name` is another, for all that is known here."""
-        return self.state == MEMBER and self.others[name].status == PRESENT and not self.evictions.closed_to(name)
+        """Whether this process is a member, and nobody goes as far as it knows: all that are counted are present."""
+        return self.state == MEMBER and not self.gone and not self.evictions.open
 
     @property
     def is_out(self) -> bool:
@@ -330,7 +326,7 @@ class DotMembership(Membership):
 
     def advance(self) -> None:
         """Do what has become possible."""
-        if self.is_calm or self.state == OUT:
+        if (self.is_calm and not self.joins.requests) or self.state == OUT:
             return
         self.evictions.advance()
         if self.state == INSTALLED and not self.joins.awaited:

@@ -165,7 +165,9 @@ class DynamicTCB(Ordering):
             assert message is not None
             _move(self._seen, origin, counter, tag.context)
             self._move_context(origin, counter, message.context)
-            self.settle()
+            if self._hidden:
+                self._take_hidden()
+            self._membership.advance()
         elif isinstance(event, Stable):
             self.graph.remove(event.tag.origin, event.tag.counter)
             self._membership.advance()
@@ -232,7 +234,7 @@ class DynamicTCB(Ordering):
         origin, counter, context = message.origin, message.counter, message.context
         if len(context) != 1 or message.seen is not None:
             return False
-        before, nodes, vectors = context[0], self.graph.nodes, self._vectors
+        before, nodes, vectors, membership = context[0], self.graph.nodes, self._vectors, self._membership
         past = vectors.heard.get(origin)
         if (
             past is None
@@ -240,7 +242,7 @@ class DynamicTCB(Ordering):
             or not 1 <= before[1] == counter - 1 == self.delivered[origin] == vectors.count(past, origin)
             or counter >= vectors.lanes.limit
             or (origin, counter) in nodes
-            or not self._membership.is_ordinary(origin)
+            or not membership.is_calm
         ):
             return False
         self._meter.count += 1 + (before in nodes) * vectors.lanes.words
@@ -249,10 +251,12 @@ class DynamicTCB(Ordering):
         self.graph.enter(DotNode(origin, counter, DELIVERED, 0, self._deliveries, past, tag, message))
         self._deliveries += 1
         self.delivered[origin] = counter
-        self._membership.news.deliver(Message(message.payload, tag))
+        membership.news.deliver(Message(message.payload, tag))
         if vectors.rise(origin, past, counter):
             self._report(vectors.settle(self.delivered))
-        self.settle()
+        # Nothing is taken by it, so that phantoms are all that it may let happen.
+        if self.phantoms.concerned(origin, counter):
+            self.settle()
         return True
 
     def accept(self, message: Dotted) -> None:
@@ -349,8 +353,6 @@ class DynamicTCB(Ordering):
 
     def settle(self) -> None:
         """Do what has become possible; called when all that a step brought has been dealt with."""
-        if self._membership.is_calm and not self.phantoms.waiting and not self._hidden:
-            return
         if self._membership.is_out:
             return
         if self.phantoms.waiting:
