@@ -62,7 +62,7 @@ class ObservedSimulator(Simulator):
     def send(self, sender: ProcessId, destinations: Sequence[ProcessId], message: WireMessage) -> None:
         for tell in self._sent:
             tell(sender, destinations, message)
-        super().send(sender, destinations, message)
+        Simulator.send(self, sender, destinations, message)
 
     def log_broadcast(self, host: SimulatedHost, tag: Tag, payload: bytes, topic: str) -> None:
         super().log_broadcast(host, tag, payload, topic)
@@ -72,7 +72,7 @@ class ObservedSimulator(Simulator):
             hear(host.name, tag, topic)
 
     def log_event(self, host: SimulatedHost, event: Event) -> None:
-        super().log_event(host, event)
+        Simulator.log_event(self, host, event)
         for tell in self._taken:
             tell(host.name, event)
 

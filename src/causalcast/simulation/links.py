@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
+from causalcast.simulation.models import Constant
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -29,6 +31,16 @@ class Links:
         self._site = {name: slot % network.sites.count for slot, name in enumerate(roster)} if network.sites else {}
         self._queued = bool(network.processing_ns or network.transmission_ns or network.bits_per_second)
         self._unqueued = frozenset(network.unqueued)
+        self._steady: int | None = None
+        """Where all copies take the same time, how long they travel."""
+        if (
+            self._uniform
+            and isinstance(network.delay, Constant)
+            and network.rise is None
+            and network.bits_per_second is None
+            and not network.transmission_ns % network.tick_ns
+        ):
+            self._steady = network.delay.draw(self._random, network.tick_ns)
         self._exceptions: dict[ProcessId, dict[ProcessId, Delay]] = {}
         self._free: dict[ProcessId, int] = {}
         """When a sender's queue has sent what is in it."""
@@ -46,6 +58,23 @@ class Links:
         network = self._network
         now = self._queue.now
         tick = network.tick_ns
+        steady = self._steady
+        if steady is not None:
+            copies = len(destinations)
+            if not self._queued or (self._unqueued and type(message).__name__ in self._unqueued):
+                times = [now + steady] * copies
+            else:
+                service, free = network.transmission_ns, self._free
+                departure = now + network.processing_ns
+                if sender in free and free[sender] > departure:
+                    departure = free[sender]
+                free[sender] = departure + copies * service
+                first = -(-(departure + service + steady) // tick) * tick
+                if copies == 1:
+                    times = [first]
+                else:
+                    times = list(range(first, first + copies * service, service)) if service else [first] * copies
+            return self._in_order(sender, destinations, times) if network.fifo else times
         if self._uniform:
             delays = network.delay.draw_many(self._random, tick, len(destinations))
         else:

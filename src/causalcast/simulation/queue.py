@@ -30,7 +30,11 @@ class TimeQueue:
 
     def push(self, time_ns: int, call: Call, first: Any = None, second: Any = None) -> None:
         """Make `call(first, second)` at `time_ns`; a time before `now` raises `ValueError`."""
-        self.push_each((time_ns,), (call,), first, second)
+        bucket = self._buckets.get(time_ns)
+        if bucket is None:
+            self._open(time_ns, [call, first, second])
+        else:
+            bucket += call, first, second
 
     def push_each(self, times_ns: Iterable[int], calls: Iterable[Call], first: Any, second: Any) -> None:
         """Make each of `calls` with the same arguments at the time in its place of `times_ns`."""
@@ -39,12 +43,16 @@ class TimeQueue:
         for time, call in zip(times_ns, calls, strict=True):
             bucket = find(time)
             if bucket is None:
-                if time < self.now:
-                    raise ValueError(f"{time} ns is before the present, {self.now} ns")
-                buckets[time] = [call, first, second]
-                heappush(self._times, time)
+                self._open(time, [call, first, second])
             else:
                 bucket += call, first, second
+
+    def _open(self, time_ns: int, bucket: list[Any]) -> None:
+        """The first call at a time."""
+        if time_ns < self.now:
+            raise ValueError(f"{time_ns} ns is before the present, {self.now} ns")
+        self._buckets[time_ns] = bucket
+        heappush(self._times, time_ns)
 
     def buckets(self, until_ns: int | None = None) -> Iterator[list[Any]]:
         """For each time in order, its list of call, first, second, call, first, ... to run; sets `now` first.

@@ -167,8 +167,8 @@ class Simulator:
                 calls = iter(bucket)
                 for call, first, second in zip(calls, calls, calls, strict=True):
                     call(first, second)
-                    if ready:
-                        self.drain()
+                    while ready:
+                        ready.pop().drain()
                 counters.events += len(bucket) // CALL_PLACES
                 if progress is not None and counters.events >= report_at:
                     report_at = counters.events + PROGRESS_EVENTS
@@ -198,10 +198,12 @@ class Simulator:
         if self._sizes_matter:
             self.wire_bytes = len(self._encode(message)) + FRAME_HEADER_BYTES
         times = self.links.arrivals(sender, destinations, self.wire_bytes, message)
-        if self._disturbances is None:
-            self.queue.push_each(times, map(self._arrivals.__getitem__, destinations), sender, message)
-        else:
+        if self._disturbances is not None:
             self._disturbances.send(sender, destinations, times, message)
+        elif len(times) == 1:
+            self.queue.push(times[0], self._arrivals[destinations[0]], sender, message)
+        else:
+            self.queue.push_each(times, map(self._arrivals.__getitem__, destinations), sender, message)
 
     def log_broadcast(self, host: SimulatedHost, tag: Tag, payload: bytes, topic: str) -> None:
         """Count and trace a broadcast."""
@@ -220,13 +222,15 @@ class Simulator:
 
     def log_event(self, host: SimulatedHost, event: Event) -> None:
         """Count and trace what an application took."""
+        if isinstance(event, Delivered):
+            self.counters.deliveries += 1
+            if self._trace is not None:
+                message = event.message
+                tag, size = message.tag, len(message.payload)
+                name = message.topic or None
+                self.log(host, "deliver", origin=tag.origin, counter=tag.counter, topic=name, payload_bytes=size)
+            return
         match event:
-            case Delivered(message):
-                self.counters.deliveries += 1
-                if self._trace is not None:
-                    tag, size = message.tag, len(message.payload)
-                    topic = message.topic or None
-                    self.log(host, "deliver", origin=tag.origin, counter=tag.counter, topic=topic, payload_bytes=size)
             case Stable(tag, topic):
                 self.counters.stables += 1
                 if self._trace is not None:

@@ -77,6 +77,9 @@ class Publications(_OfTopics):
         self._times[topic, tag.origin, tag.counter] = self._simulator.queue.now
 
     def sent(self, process: ProcessId, destinations: Sequence[ProcessId], message: WireMessage) -> None:
+        if isinstance(message, Publication):
+            self._copies += len(destinations)
+            return
         key = publication(message)
         if key is None:
             return
@@ -88,8 +91,8 @@ class Publications(_OfTopics):
     def taken(self, process: ProcessId, event: Event) -> None:
         if isinstance(event, Delivered):
             message = event.message
-            began = self._times[message.topic, message.tag.origin, message.tag.counter]
-            self._latency[self._simulator.queue.now - began] += 1
+            tag = message.tag
+            self._latency[self._simulator.queue.now - self._times[message.topic, tag.origin, tag.counter]] += 1
 
     def result(self) -> Mapping[str, Measured]:
         wrong = sum(layer.tally.false_positives if isinstance(layer, VCubePS) else layer.false_positives

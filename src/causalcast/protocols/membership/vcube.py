@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from causalcast.model import NotAMemberError, ProtocolViolationError
 from causalcast.protocols.layers import Membership
-from causalcast.protocols.membership.hypercube import cluster, dimension, everyone, first_child, height
+from causalcast.protocols.membership.hypercube import dimension, everyone, first_child, height
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,12 +26,14 @@ if TYPE_CHECKING:
 class VCube(Membership):
     """Clusters, first members and trees as one process sees them."""
 
-    __slots__ = ("_children", "_destinations", "_port", "correct", "dimension", "name", "roster", "slot")
+    __slots__ = ("_children", "_destinations", "_port", "correct", "dimension", "name", "roster", "slot", "slots")
 
     def __init__(self, port: Port, roster: Roster) -> None:
         self._port = port
         self.name = port.name
         self.roster = roster
+        self.slots = roster.slots
+        """Of all members, for reading only."""
         self.slot = roster.slot(port.name)
         self.dimension = dimension(len(roster))
         self.correct = everyone(len(roster))
@@ -45,14 +47,14 @@ class VCube(Membership):
 
     def slot_of(self, peer: ProcessId) -> int:
         """The slot of a process that sent something; raises `ProtocolViolationError` for a stranger and for itself."""
-        slot = self.roster.slots.get(peer, self.slot)
+        slot = self.slots.get(peer, self.slot)
         if slot == self.slot:
             raise ProtocolViolationError(f"{peer!r} is no other member of this group")
         return slot
 
     def cluster(self, slot: int) -> int:
         """The cluster of this process that holds `slot`."""
-        return cluster(self.slot, slot)
+        return (self.slot ^ slot).bit_length()
 
     def block(self, s: int) -> int:
         """The set of all members of cluster `s`."""

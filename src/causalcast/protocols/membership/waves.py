@@ -88,9 +88,10 @@ class Crew(Protocol):
 class Waves:
     """All waves that are on their way through one process."""
 
-    __slots__ = ("_crew", "_membership", "_port", "active", "sent")
+    __slots__ = ("_crew", "_membership", "_port", "_slot", "active", "sent")
 
     def __init__(self, port: Port, membership: VCube, crew: Crew) -> None:
+        self._slot = membership.slot
         self._port = port
         self._membership = membership
         self._crew = crew
@@ -126,23 +127,38 @@ class Waves:
             wave.height = height
             self._send(wave, clusters)
         parents = wave.parents
-        if parents and (len(parents) > 1 or self._membership.cluster(parents[0]) <= wave.height):
+        if parents and (len(parents) > 1 or (self._slot ^ parents[0]).bit_length() <= wave.height):
             wave.apart = True
-        self._check(wave)
+        if wave.apart or not wave.awaited:
+            self._check(wave)
 
     def acknowledged(self, key: Key, child: int) -> Wave | None:
         """`child` says that its clusters have it. The wave that waited for it, to be told what else the child said
         before `settle` ends it; `None` if none did.
         """
         wave = self.active.get(key)
-        if wave is None or wave.awaited.get(self._membership.cluster(child)) != child:
+        if wave is None or wave.awaited.get((self._slot ^ child).bit_length()) != child:
             return None
         return wave
 
+    def settled(self, key: Key, child: int) -> bool:
+        """`child` says that its clusters have it, and nothing else; whether a wave waited for that."""
+        wave = self.active.get(key)
+        if wave is None:
+            return False
+        cluster = (self._slot ^ child).bit_length()
+        if wave.awaited.get(cluster) != child:
+            return False
+        del wave.awaited[cluster]
+        if wave.apart or not wave.awaited:
+            self._check(wave)
+        return True
+
     def settle(self, wave: Wave, child: int) -> None:
         """No longer wait for `child`."""
-        del wave.awaited[self._membership.cluster(child)]
-        self._check(wave)
+        del wave.awaited[(self._slot ^ child).bit_length()]
+        if wave.apart or not wave.awaited:
+            self._check(wave)
 
     def again(self, wave: Wave, child: int) -> None:
         """`child` will not serve its cluster: send to the next."""

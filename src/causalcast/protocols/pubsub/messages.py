@@ -26,7 +26,7 @@ NUMBER_LIMIT: Final = 1 << 53
 """No counter reaches it."""
 
 
-class Publication(BroadcastMessage, frozen=True, array_like=True, gc=False, dict=True, tag=43):
+class Publication(BroadcastMessage, frozen=True, array_like=True, gc=True, dict=True, tag=43):
     """PUB: a message to a topic, with its causal barrier.
 
     What there is to work out of it is kept beside it, where the same object comes to many processes.
@@ -64,9 +64,9 @@ class Publication(BroadcastMessage, frozen=True, array_like=True, gc=False, dict
         return made
 
     @cached_property
-    def predecessors(self) -> set[ProcessId]:
-        """Whom the barrier names, once there is a `message`."""
-        return {origin for origin, _ in self.__dict__["_message"].tag.context}
+    def predecessors(self) -> dict[ProcessId, int]:
+        """What the barrier names, by publisher, once there is a `message`."""
+        return dict(self.__dict__["_message"].tag.context)
 
 
 class Notice(WireMessage, frozen=True, array_like=True, gc=False, tag=44):

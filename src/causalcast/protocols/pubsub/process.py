@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from causalcast.model import Event, ProcessId, Roster, Tag
+    from causalcast.protocols.layers import Dissemination, Membership
     from causalcast.protocols.membership.vcube import VCube
+    from causalcast.protocols.ordering import Ordering
     from causalcast.protocols.port import BroadcastMessage, Port, Timer
 
 
@@ -91,7 +93,11 @@ class TopicOrdering:
 class TopicProcess(StackProcess):
     """One process of such a stack."""
 
-    __slots__ = ()
+    __slots__ = ("_taken",)
+
+    def __init__(self, membership: Membership, dissemination: Dissemination, ordering: Ordering) -> None:
+        super().__init__(membership, dissemination, ordering)
+        self._taken = self._layer.taken
 
     @property
     def _layer(self) -> TopicLayer:
@@ -101,7 +107,7 @@ class TopicProcess(StackProcess):
         return self._layer.publish(topic, payload)
 
     def take(self, event: Event) -> None:
-        self.ordering.take(event)
+        self._taken(event)
 
     def subscribe(self, topic: str) -> None:
         self._layer.subscribe(topic)

@@ -26,7 +26,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
-from causalcast.model import Message, ProtocolViolationError
+from causalcast.model import ProtocolViolationError
 from causalcast.protocols.membership.hypercube import everyone, first_child
 from causalcast.protocols.membership.waves import members_of
 from causalcast.protocols.pubsub.messages import (
@@ -67,7 +67,7 @@ class RepairedTopics(TopicTable):
 
     def _publication(self, publication: Publication, slot: int, parent: int | None, height: int) -> None:
         """A publication has come: send it on into so many clusters."""
-        topic = self._topic(publication.topic)
+        topic = self._topics.get(publication.topic) or self._topic(publication.topic)
         if topic is None or not topic.viewing:
             self.tally.false_positives += 1
             if parent is not None:
@@ -84,24 +84,25 @@ class RepairedTopics(TopicTable):
 
     def _note(self, topic: Topic, publication: Publication, slot: int) -> bool:
         """Whether it has come for the first time, as far as this process can tell."""
-        if slot == self._membership.slot and publication.counter > topic.last[slot]:
+        counter, last = publication.counter, topic.last[slot]
+        if counter > last and slot == self._membership.slot:
             raise ProtocolViolationError(
                 f"{publication} was never published: is the name {publication.origin!r} used twice?"
             )
         latest = topic.kept[slot]
-        fresh = latest is None or latest.counter < publication.counter
+        fresh = latest is None or latest.counter < counter
         if fresh:
             topic.kept[slot] = publication
             topic.retain(publication)
         if topic.stage is Stage.IN:
-            if not topic.known(slot, publication.counter):
+            if counter > last and not topic.known(slot, counter):
                 if not fresh:
                     fresh = True
                     topic.retain(publication)
                 self._arrived(topic, publication)
         elif topic.stage in {Stage.ASKING_ALL, Stage.COUNTING}:
-            if publication.counter > topic.last[slot]:
-                topic.early[slot, publication.counter] = publication
+            if counter > last:
+                topic.early[slot, counter] = publication
         else:
             self.tally.false_positives += 1
         return fresh
@@ -201,7 +202,7 @@ class RepairedTopics(TopicTable):
         self._learn(topic, aware.words)
         for slot, counter in zip(aware.lost[::2], aware.lost[1::2], strict=True):
             for each in topic.lost(slot, counter, self._membership.roster.slots):
-                self._deliver(topic, each)
+                self._deliver(each)
         unaware = topic.unaware.get(own, 0)
         if unaware >> peer & 1:
             topic.not_reached(own, unaware & ~(1 << peer))
@@ -251,8 +252,8 @@ class RepairedTopics(TopicTable):
 
     # ------------------------------------------------------------------ inside
 
-    def _deliver(self, topic: Topic, publication: Publication) -> None:
-        self._port.deliver(Message(publication.payload, self._tag(publication), topic.name))
+    def _deliver(self, publication: Publication) -> None:
+        self._port.deliver(publication.message(self._membership.roster))
 
     def _send(self, slot: int, message: Handover | Since | Aware | Missed) -> None:
         self._port.send((self._membership.roster.names[slot],), message)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from causalcast.model import Delivered, Subscribed, Tag, TopicError
+from causalcast.model import Delivered, Subscribed, TopicError
 from causalcast.protocols.layers import Dissemination
 from causalcast.protocols.membership.hypercube import everyone
 from causalcast.protocols.pubsub.messages import set_of
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from causalcast.protocols.membership.vcube import VCube
     from causalcast.protocols.membership.waves import Waves
     from causalcast.protocols.port import Port
-    from causalcast.protocols.pubsub.messages import Publication
 
 
 class TopicTable(Dissemination):
@@ -37,9 +36,10 @@ class TopicTable(Dissemination):
     def taken(self, event: Event) -> None:
         """The application receives `event`."""
         if isinstance(event, Delivered):
-            topic = self._topics.get(event.message.topic)
+            message = event.message
+            topic = self._topics.get(message.topic)
             if topic is not None:
-                topic.taken(event.message.tag)
+                topic.taken(message, self._membership.slots[message.tag.origin])
 
     def pending(self, origin: ProcessId) -> int:
         """Publications of `origin` received and not delivered."""
@@ -68,12 +68,6 @@ class TopicTable(Dissemination):
             raise TopicError(f"{name!r} would be topic number {TOPICS + 1:,}: a process has at most {TOPICS:,}")
         topic = self._topics[name] = Topic(name, len(self._membership.roster), view)
         return topic
-
-    def _tag(self, publication: Publication) -> Tag:
-        roster = self._membership.roster
-        names, past = roster.names, publication.past
-        context = tuple(zip(map(names.__getitem__, past[::2]), past[1::2], strict=True))
-        return Tag(publication.origin, publication.counter, context, (), roster)
 
     def tables(self) -> dict[str, int]:
         """The sizes of what must be empty at rest."""

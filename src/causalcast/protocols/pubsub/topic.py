@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from causalcast.protocols.pubsub.messages import SUB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from causalcast.model import ProcessId, Tag
+    from causalcast.model import Message, ProcessId
     from causalcast.protocols.membership.vcube import VCube
     from causalcast.protocols.pubsub.messages import Publication
 
@@ -197,17 +197,22 @@ class Topic:
 
     def known(self, slot: int, counter: int) -> bool:
         """Whether this publication needs no second look."""
-        if counter <= self.last[slot] or (slot, counter) in self.waits:
+        if counter <= self.last[slot] or (self.waits and (slot, counter) in self.waits):
             return True
-        return any((slot, counter) in filed for filed in self.aside.values())
+        return bool(self.aside) and any((slot, counter) in filed for filed in self.aside.values())
 
-    def arrived(self, publication: Publication, slot: int, slots: dict[ProcessId, int]) -> Iterator[Publication]:
+    def arrived(self, publication: Publication, slot: int, slots: dict[ProcessId, int]) -> Sequence[Publication]:
         """What can be delivered now that `publication`, not known before, has come."""
-        if not self.waiting and not self.aside and self._missing(publication) is None:
-            yield self._delivered(publication, slot)
-            return
-        self.waits.add((slot, publication.counter))
-        yield from self._deliverable([publication], slots)
+        missing = self._missing(publication)
+        if missing is not None:
+            self.waits.add((slot, publication.counter))
+            self.waiting.setdefault(missing, []).append(publication)
+            return ()
+        self._delivered(publication, slot)
+        if not (self.waiting or self.aside):
+            return (publication,)
+        freed = self._freed(slot, publication.counter)
+        return (publication, *self._deliverable(freed, slots)) if freed else (publication,)
 
     def retain(self, publication: Publication) -> None:
         """Keep it for subscribers that this process learns of late."""
@@ -253,8 +258,9 @@ class Topic:
 
     def _delivered(self, publication: Publication, slot: int) -> Publication:
         self.last[slot] = publication.counter
-        for recent in self.joining.values():
-            recent[slot] = publication.counter
+        if self.joining:
+            for recent in self.joining.values():
+                recent[slot] = publication.counter
         return publication
 
     def _freed(self, slot: int, counter: int) -> list[Publication]:
@@ -268,7 +274,10 @@ class Topic:
     def _missing(self, publication: Publication) -> tuple[int, int] | None:
         """CHECKCB: a publication of the barrier that will come and is not delivered yet."""
         past, last = publication.past, self.last
-        if not any(map(lt, map(last.__getitem__, past[::2]), past[1::2])):
+        if not past:
+            return None
+        delivered, counters = publication.look_up(last), publication.counters
+        if delivered == counters or not any(map(lt, delivered, counters)):
             return None
         for place in range(0, len(past), 2):
             if last[past[place]] < past[place + 1]:
@@ -296,11 +305,16 @@ class Topic:
 
     # ------------------------------------------------------------------ what is published
 
-    def taken(self, tag: Tag) -> None:
+    def taken(self, message: Message, slot: int) -> None:
         """The application has taken this publication: its own will depend on it (line 94)."""
-        barrier = self.barrier
-        for origin, counter in barrier.items() & set(tag.context) if len(tag.context) > 1 else tag.context:
-            if barrier.get(origin) == counter:
+        barrier, tag = self.barrier, message.tag
+        latest = self.kept[slot]
+        if latest is not None and latest.message(tag.roster) is message:
+            named = latest.predecessors
+        else:
+            named = dict(tag.context)
+        for origin in named.keys() & barrier.keys():
+            if barrier[origin] == named[origin]:
                 del barrier[origin]
         barrier[tag.origin] = tag.counter
 

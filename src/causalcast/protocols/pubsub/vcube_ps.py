@@ -115,7 +115,7 @@ class VCubePS(RepairedTopics):
         slots = membership.roster.slots
         past = tuple(number for origin, last in topic.barrier.items() for number in (slots[origin], last))
         publication = Publication(membership.name, name, counter, past, payload)
-        tag = self._tag(publication)
+        tag = publication.message(membership.roster).tag
         topic.barrier.clear()
         topic.barrier[membership.name] = counter
         topic.last[membership.slot] = counter
@@ -214,13 +214,15 @@ class VCubePS(RepairedTopics):
 
     def receive(self, sender: ProcessId, message: WireMessage) -> None:
         """Raises `ProtocolViolationError`."""
-        peer = self._membership.slot_of(sender)
+        membership = self._membership
+        peer = membership.slot_of(sender)
+        if isinstance(message, Ack):
+            self._acknowledged(peer, message)
+            return
         match message:
-            case Ack():
-                self._acknowledged(peer, message)
             case Publication():
-                slot = check_publication(message, self._membership.roster)
-                self._publication(message, slot, peer, self._membership.cluster(peer) - 1)
+                slot = check_publication(message, membership.roster)
+                self._publication(message, slot, peer, (membership.slot ^ peer).bit_length() - 1)
             case Notice():
                 self._notice(message, peer)
             case Decline():
@@ -238,13 +240,12 @@ class VCubePS(RepairedTopics):
 
     def _arrived(self, topic: Topic, publication: Publication) -> None:
         """CHECKDELIVERY, for one that was not known."""
-        slots = self._membership.roster.slots
+        roster, slots = self._membership.roster, self._membership.slots
         self.tally.operations += 1 + len(publication.past) // 2
-        delivered = 0
-        for each in topic.arrived(publication, slots[publication.origin], slots):
-            self._deliver(topic, each)
-            delivered += 1
-        if not delivered:
+        ready = topic.arrived(publication, slots[publication.origin], slots)
+        for each in ready:
+            self._port.deliver(each.message(roster))
+        if not ready:
             self.tally.waited += 1
         if topic.unaware:
             self._look_for_lost(topic)
@@ -329,6 +330,11 @@ class VCubePS(RepairedTopics):
     # ------------------------------------------------------------------ acknowledgements
 
     def _acknowledged(self, peer: int, ack: Ack) -> None:
+        if not (ack.found or ack.missing or ack.waiting):
+            # What names a wave on its way here needs no further look.
+            key = (ack.kind, self._membership.slots.get(ack.origin, -1), ack.number, ack.topic)
+            if self._waves.settled(key, peer):
+                return
         slot = check_ack(ack, self._membership.roster)
         wave = self._waves.acknowledged((ack.kind, slot, ack.number, ack.topic), peer)
         if wave is None:
@@ -375,12 +381,18 @@ class VCubePS(RepairedTopics):
         return self._topics[wave.key[3]].relied_on(self._membership)
 
     def served(self, wave: Wave, parents: list[int]) -> None:
-        self._port.send(self._names(parents), self._ack(wave))
+        names = self._membership.roster.names
+        kind, slot, number, topic = wave.key
+        if wave.found or wave.waiting or wave.missing:
+            ack = self._ack(wave)
+        else:
+            ack = Ack(kind, names[slot], topic, number, (), (), ())
+        self._port.send(tuple([names[each] for each in parents]), ack)
         self.tally.acks += len(parents)
 
     def ended(self, wave: Wave) -> None:
-        kind, slot, number, _ = wave.key
-        topic = self._topics.get(wave.key[3])
+        kind, slot, number, name = wave.key
+        topic = self._topics.get(name)
         if topic is not None and slot == self._membership.slot:
             if wave.height == self._membership.dimension:
                 self._own_ended(wave, topic)
@@ -388,10 +400,6 @@ class VCubePS(RepairedTopics):
             topic.finished[slot] = number
         if topic is not None and topic.stage is Stage.OUT and topic.viewing and not self._waves.of_topic(topic.name):
             topic.end()
-
-    def _names(self, slots: list[int]) -> tuple[ProcessId, ...]:
-        names = self._membership.roster.names
-        return tuple(names[slot] for slot in slots)
 
     def _ack(self, wave: Wave) -> Ack:
         kind, slot, number, _ = wave.key
