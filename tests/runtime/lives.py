@@ -28,6 +28,8 @@ class Life(msgspec.Struct, frozen=True):
     peers: dict[str, str]
     folder: str
     messages: int
+    stack: str = "tcb"
+    join: tuple[str, ...] = ()
     durability: journal.Durability = "interval"
     inputs: int = 40
     """After how many a snapshot is due."""
@@ -41,7 +43,9 @@ async def main(life: Life) -> None:
     group = causalcast.open(
         life.name,
         listen=life.listen,
-        peers=life.peers,
+        peers=life.peers if life.stack == "tcb" else {},
+        join=life.join,
+        stack=life.stack,
         trace=folder / "trace",
         journal=folder / f"{life.name}.journal",
         durability=life.durability,
@@ -56,9 +60,12 @@ async def main(life: Life) -> None:
 
         async def speak() -> None:
             counter = 0
+            topics = ("", "", "news") if life.stack == "tcb" else ("",)
+            while len(group.members) <= len(life.peers):
+                await asyncio.sleep(0.01)
             while counter < life.messages:
                 text = uuid.uuid4().hex
-                tag = await group.broadcast(text.encode(), random.choice(("", "", "news")))
+                tag = await group.broadcast(text.encode(), random.choice(topics))
                 if tag.roster.topic == "":
                     counter = tag.counter
                 os.write(notes, f"B {tag.roster.topic or '-'} {tag.counter} {text}\n".encode())

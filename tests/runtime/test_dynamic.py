@@ -3,158 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-import json
 import logging
 import random
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import causalcast
 from causalcast import GroupClosedError, JoinError, MembershipChanged, NotAMemberError, Tls, UnsupportedByStackError
-from causalcast.runtime.dynamic_host import DynamicHost
-from causalcast.runtime.frames import LinkError
-from tests.audit.local import judge
-from tests.runtime.cluster import Application, Proxy, run
+from tests.runtime.cluster import Proxy, run
+from tests.runtime.crowd import audited, churn, crowd, events, port
 from tests.runtime.test_sessions import until
 from tests.runtime.test_tls import Files
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
     from pathlib import Path
 
-    from causalcast import Event, Group
-
-
-class Listener(Application):
-    """Remembers who came and went, too."""
-
-    def __init__(self, group: Group) -> None:
-        self.news: list[MembershipChanged] = []
-        super().__init__(group)
-
-    def _note(self, event: Event) -> None:
-        if isinstance(event, MembershipChanged):
-            self.news.append(event)
-        super()._note(event)
-
-    async def until_evicted(self, name: str) -> None:
-        await self.until(lambda _: any(name in each.evicted for each in self.news))
-
-
-class Crowd:
-    """Members of one group, all in this process, that come and go."""
-
-    def __init__(self, stack: AsyncExitStack, options: dict[str, Any]) -> None:
-        self._stack = stack
-        self._options = options
-        self.apps: dict[str, Listener] = {}
-        self.killed: list[Listener] = []
-
-    async def join(self, name: str, through: str | None = None, **options: Any) -> Listener:
-        contact = through or next(iter(self.apps), None)
-        join = () if contact is None else self.apps[contact].group.address
-        options = {"listen": "127.0.0.1:0", "stack": "tcb-dynamic", "join": join, **self._options, **options}
-        app = Listener(await self._stack.enter_async_context(causalcast.open(name, **options)))
-        self.apps[name] = app
-        return app
-
-    async def leave(self, name: str) -> None:
-        app = self.apps.pop(name)
-        await app.group.close()
-        await app.finished()
-
-    async def kill(self, name: str) -> None:
-        """As `kill -9` looks to the others: the sockets are gone, and nobody says a word."""
-        app = self.apps.pop(name)
-        self.killed.append(app)
-        host = host_of(app)
-        host.retire()
-        mesh = host.mesh
-        for task in mesh._dialling:
-            task.cancel()
-        assert mesh._server is not None
-        mesh._server.close()
-        for connection in list(mesh._connections.values()):
-            connection.drop(LinkError("killed"))
-        await asyncio.sleep(0)
-
-    async def at_rest(self) -> None:
-        """All that was sent is stable, nobody keeps anything, and all agree on who is there.
-
-        Whoever is gone and is not evicted is evicted now: who was told to do that may have gone itself.
-        """
-        names = tuple(sorted(self.apps))
-        groups = [app.group for app in self.apps.values()]
-
-        def agreed() -> bool:
-            for group in groups:
-                for gone in set(group.members).difference(names):
-                    group.evict(gone)
-            return all(group.status().members == names for group in groups)
-
-        await until(agreed, 15)
-        await until(lambda: not any(group.status().unstable + group.untaken for group in groups), 15)
-        await until(lambda: not any(sum(group.status().tables.values()) for group in groups), 15)
-
-    async def speak_at_random(self, draw: random.Random) -> None:
-        """Anybody who is a member broadcasts now and then."""
-        while True:
-            with suppress(GroupClosedError, NotAMemberError):
-                await draw.choice(list(self.apps.values())).group.broadcast(b"x")
-            await asyncio.sleep(0.003)
-
-    @asynccontextmanager
-    async def load(self, *names: str) -> AsyncIterator[None]:
-        """These broadcast all the while, as long as they are members."""
-
-        async def speak(group: Group) -> None:
-            with suppress(GroupClosedError, NotAMemberError):
-                number = 0
-                while True:
-                    number += 1
-                    await group.broadcast(b"%d" % number)
-                    await asyncio.sleep(0.005)
-
-        tasks = [asyncio.create_task(speak(self.apps[name].group)) for name in names]
-        try:
-            yield
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-
-@asynccontextmanager
-async def crowd(names: Iterable[str], **options: Any) -> AsyncIterator[Crowd]:
-    """The first is the contact of the others. Those that are left at the end leave."""
-    async with AsyncExitStack() as stack:
-        made = Crowd(stack, options)
-        for name in names:
-            await made.join(name)
-        yield made
-        await asyncio.gather(*map(made.leave, list(made.apps)))
-    await asyncio.gather(*(app.finished() for app in made.killed))
-
-
-def host_of(app: Application) -> DynamicHost:
-    host = app.group._running
-    assert isinstance(host, DynamicHost)
-    return host
-
-
-def audited(folder: Path) -> dict[str, list[dict[str, Any]]]:
-    """The rows of each process; the audit finds nothing in them."""
-    logs = {path.stem: [json.loads(line) for line in path.open()] for path in folder.glob("*.jsonl")}
-    findings = [case.finding() for case in judge([row for rows in logs.values() for row in rows])]
-    assert findings == []
-    return logs
-
-
-def events(rows: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
-    return [row for row in rows if row["event"] == kind]
+    from causalcast import Group
 
 
 # ---------------------------------------------------------------------- joins and leaves
@@ -220,15 +86,6 @@ def test_connections_that_break_lose_nothing(tmp_path: Path) -> None:
 
     run(main())
     audited(tmp_path)
-
-
-async def port() -> int:
-    """One that nobody listens on."""
-    server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
-    number: int = server.sockets[0].getsockname()[1]
-    server.close()
-    await server.wait_closed()
-    return number
 
 
 def test_members_show_certificates(tmp_path: Path) -> None:
@@ -531,7 +388,7 @@ def test_what_cannot_be_evicted() -> None:
         ({"stack": "tcb", "evict_after": 9.0}, "evict_after is for `tcb-dynamic`: 'tcb' has no use for it"),
         ({"stack": "plumtree", "give_state": bytes}, "give_state is for `tcb-dynamic`"),
         ({"evict_after": 0.5}, "evict_after is 4 seconds at least"),
-        ({"journal": "x.journal"}, "cannot recover"),
+        ({"stack": "plumtree", "journal": "x.journal"}, "cannot recover"),
         ({"frame_limit": 1_000}, "need a frame limit"),
     ],
 )
@@ -563,50 +420,6 @@ def test_who_cannot_be_let_in(monkeypatch: pytest.MonkeyPatch, caplog: pytest.Lo
 
 
 # ---------------------------------------------------------------------- all at once
-
-
-async def churn(members: Crowd, draw: random.Random, steps: int) -> None:
-    """Whatever can happen to members, several things at a time."""
-    numbers = itertools.count()
-    under_way: set[asyncio.Task[object]] = set()
-
-    async def joins(name: str, through: str) -> None:
-        with suppress(JoinError):  # its contact is killed, evicted or leaves just then
-            await members.join(name, through=through)
-
-    async def killed(name: str) -> None:
-        await members.kill(name)
-        await asyncio.sleep(draw.uniform(0, 0.1))
-        for app in list(members.apps.values()):
-            with suppress(NotAMemberError, GroupClosedError):  # who has heard of it need not be told
-                app.group.evict(name)
-                return
-
-    async def expelled(name: str) -> None:
-        app = members.apps.pop(name)
-        members.killed.append(app)
-        next(iter(members.apps.values())).group.evict(name)
-        await app.finished()
-        assert app.group.evicted
-        await app.group.close()
-
-    def reset() -> None:
-        mesh = host_of(draw.choice(list(members.apps.values()))).mesh
-        for connection in draw.sample(list(mesh._connections.values()), min(2, len(mesh._connections))):
-            connection.drop(LinkError("reset"))
-
-    for _ in range(steps):
-        names = list(members.apps)
-        kind = draw.choice(("join", "join", "leave", "kill", "expel", "reset", "reset"))
-        if kind == "join" and len(names) < 8:
-            under_way.add(asyncio.create_task(joins(f"n{next(numbers)}", draw.choice(names))))
-        elif kind == "reset":
-            reset()
-        elif len(names) > 3:
-            end = {"leave": members.leave, "kill": killed}.get(kind, expelled)
-            under_way.add(asyncio.create_task(end(draw.choice(names))))
-        await asyncio.sleep(draw.uniform(0, 0.1))
-    await asyncio.gather(*under_way)
 
 
 @pytest.mark.parametrize("seed", range(3))

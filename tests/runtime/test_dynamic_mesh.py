@@ -120,8 +120,8 @@ def test_who_is_let_go_of_is_told_why_now_or_when_it_comes_back(connected: bool)
             await until(lambda: len(a.got) == 2)
             if not connected:
                 a.break_all()
-            a.mesh.let_go("b", EVICTED, "b was evicted from this group")
-            a.mesh.let_go("c", LEAVING, "c has left this group")
+            a.mesh.let_go("b", EVICTED)
+            a.mesh.let_go("c", LEAVING)
             await until(lambda: b.out == ["a"] and c.gone == ["a"])
             assert a.mesh.links == {}
 

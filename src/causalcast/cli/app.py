@@ -17,6 +17,7 @@ from causalcast.cli.explore import explore
 from causalcast.cli.history import history
 from causalcast.cli.importing import import_
 from causalcast.cli.lab import lab
+from causalcast.cli.leave import leave
 from causalcast.cli.node import node
 from causalcast.cli.simulate import simulate
 from causalcast.cli.stacks import stacks
@@ -45,6 +46,7 @@ app.command()(node)
 app.command()(status)
 app.command()(members)
 app.command()(evict)
+app.command()(leave)
 app.command()(simulate)
 app.command()(explore)
 app.command()(audit)

@@ -7,12 +7,14 @@ import contextlib
 import os
 import socket
 import stat
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from causalcast.cli.errors import CommandError
 from causalcast.model import CausalcastError
+from causalcast.protocols import stack
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -25,22 +27,28 @@ ANSWER_SECONDS: Final = 5.0
 QUESTION_BYTES: Final = 512
 EVICTION_SECONDS: Final = 4.0
 """How long an answer about an eviction waits for the members to agree."""
+LEAVE_SECONDS: Final = 10.0
+"""How long `ask_to_leave` waits for the end of the node."""
 POLL_SECONDS: Final = 0.02
 EXIT_NO_NODE: Final = 2
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What comes back: one of the three."""
+    """What comes back: one of the four."""
 
     status: dict[str, Any] | None = None
     evicted: bool | None = None
     """Whether the eviction that was asked for is decided already."""
+    leaves: bool | None = None
+    """The node leaves its group."""
     error: str | None = None
 
 
 @contextlib.asynccontextmanager
-async def answering(group: Group, path: Path) -> AsyncIterator[None]:
-    """Answer whoever asks at the Unix socket `path`, which only this user can reach. Raises `CommandError`."""
+async def answering(group: Group, path: Path, leave: asyncio.Event) -> AsyncIterator[None]:
+    """Answer whoever asks at the Unix socket `path`, which only this user can reach; `leave` is set if somebody says
+    so. Raises `CommandError`.
+    """
     await asyncio.to_thread(_make_way, path)
     listener = socket.socket(socket.AF_UNIX)
     before = os.umask(0o177)
@@ -51,7 +59,7 @@ async def answering(group: Group, path: Path) -> AsyncIterator[None]:
         raise CommandError(f"cannot listen at {path}: {error.strerror or error}", 2) from error
     finally:
         os.umask(before)
-    server = await asyncio.start_unix_server(_handler(group), sock=listener, limit=QUESTION_BYTES)
+    server = await asyncio.start_unix_server(_handler(group, leave), sock=listener, limit=QUESTION_BYTES)
     try:
         yield
     finally:
@@ -78,13 +86,13 @@ def _make_way(path: Path) -> None:
     raise CommandError(f"another node answers at {path}", 2)
 
 
-def _handler(group: Group) -> Any:
+def _handler(group: Group, leave: asyncio.Event) -> Any:
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 question = await reader.readline()
             async with asyncio.timeout(ANSWER_SECONDS):
-                answer = await _answer(group, question.strip().decode(errors="replace"))
+                answer = await _answer(group, leave, question.strip().decode(errors="replace"))
             writer.write(msgspec.json.encode(answer) + b"\n")
             async with asyncio.timeout(ANSWER_SECONDS):
                 await writer.drain()
@@ -99,7 +107,7 @@ def _handler(group: Group) -> Any:
     return handle
 
 
-async def _answer(group: Group, question: str) -> Answer:
+async def _answer(group: Group, leave: asyncio.Event, question: str) -> Answer:
     word, _, name = question.partition(" ")
     if question == "status":
         return Answer(status=msgspec.to_builtins(group.status()))
@@ -113,7 +121,13 @@ async def _answer(group: Group, question: str) -> Answer:
                 while name in group.members:
                     await asyncio.sleep(POLL_SECONDS)
         return Answer(evicted=name not in group.members)
-    return Answer(error=f"{question[:80]!r} is no question; ask for status, or to evict NAME")
+    if question == "leave":
+        kind = group.status().stack
+        if not stack(kind).dynamic:
+            return Answer(error=f"the members of {kind!r} are fixed: {group.name} cannot leave")
+        leave.set()
+        return Answer(leaves=True)
+    return Answer(error=f"{question[:80]!r} is no question; ask for status, to evict NAME, or to leave")
 
 
 def ask_status(path: Path) -> dict[str, Any]:
@@ -127,6 +141,20 @@ def ask_to_evict(path: Path, name: str) -> bool:
     Raises `CommandError`.
     """
     return bool(_ask(path, f"evict {name}").evicted)
+
+
+def ask_to_leave(path: Path) -> bool:
+    """Have the node whose control socket is `path` leave its group and end; whether it has within `LEAVE_SECONDS`.
+
+    Raises `CommandError`.
+    """
+    _ask(path, "leave")
+    deadline = time.monotonic() + LEAVE_SECONDS
+    while path.exists():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_SECONDS)
+    return True
 
 
 def _ask(path: Path, question: str) -> Answer:

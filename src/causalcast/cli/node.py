@@ -107,7 +107,8 @@ def node(  # noqa: PLR0913, PLR0917 - the options of the command
     control: Annotated[
         Path | None,
         typer.Option(
-            metavar="PATH", help="A socket for `causalcast status`, `members`, `evict`; only this user may ask."
+            metavar="PATH",
+            help="A socket for `causalcast status`, `members`, `evict`, `leave`; only this user may ask.",
         ),
     ] = None,
     metrics: Annotated[
@@ -137,6 +138,9 @@ def node(  # noqa: PLR0913, PLR0917 - the options of the command
 
     On `tcb-dynamic` a member that crashed is evicted, by `causalcast evict` or by `--evict-after`. One that is evicted
     although it is alive ends with status 4.
+
+    With `--journal` a node that is killed or ended goes on where it was when it is started again, without joining
+    again; `causalcast leave` has it leave for good.
     """
     chosen = stack(stack_name)
     if topics and not chosen.topics:
@@ -182,7 +186,7 @@ def parse_peers(text: str) -> dict[str, str]:
 
 
 async def _run(member: Group, listen: str, control: Path | None, metrics: Address | None, *, by_topic: bool) -> None:
-    stop = asyncio.Event()
+    stop, leave = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
@@ -197,7 +201,7 @@ async def _run(member: Group, listen: str, control: Path | None, metrics: Addres
         if group is None:
             return
         if control is not None:
-            await exits.enter_async_context(answering(group, control))
+            await exits.enter_async_context(answering(group, control, leave))
         if metrics is not None:
             await exits.enter_async_context(_serving_metrics(group, metrics))
         tasks = [
@@ -206,6 +210,7 @@ async def _run(member: Group, listen: str, control: Path | None, metrics: Addres
                 _tell(group, output),
                 _speak(group, output, stop, by_topic=by_topic),
                 stop.wait(),
+                leave.wait(),
                 output.broken.wait(),
             )
         ]
@@ -214,6 +219,8 @@ async def _run(member: Group, listen: str, control: Path | None, metrics: Addres
             task.cancel()
         for task in done:
             await task
+        if leave.is_set():
+            await group.leave()
     await output.close(LAST_WORDS_SECONDS)
     if group.evicted:
         raise CommandError(

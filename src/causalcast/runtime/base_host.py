@@ -38,6 +38,8 @@ class BaseHost:
         """Brings the trace to where it is kept, and tells how many rows it has."""
         self.over = False
         """This process was evicted: nothing comes after the events in the queue."""
+        self.left = False
+        """It has left: likewise."""
         self._waiting = 0
         self._choked = False
         """Nothing is read because the queue is full."""

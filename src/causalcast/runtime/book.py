@@ -96,6 +96,10 @@ class Book:
         known = self._known.get(name)
         return None if known is None else Address(known.entry.host, known.entry.port)
 
+    def all(self) -> list[Entry]:
+        """Everything that is known, the least recently used first."""
+        return [known.entry for known in self._known.values()]
+
     def doubt(self, name: ProcessId) -> None:
         """`name` could not be reached where the book says."""
         if name in self._known:

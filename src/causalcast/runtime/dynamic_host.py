@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, cast
 
 from causalcast.model import (
     MembershipChanged,
@@ -26,6 +26,7 @@ from causalcast.runtime.frames import EARLY, EVICTED, LEAVING, LinkError, data_f
 from causalcast.runtime.host import Host
 from causalcast.runtime.joining import join_through
 from causalcast.runtime.limits import DETECTIONS, LET_GO_S, LONG_MESSAGE_BYTES
+from causalcast.runtime.pieces import is_piece, join, split
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,17 +38,12 @@ if TYPE_CHECKING:
     from causalcast.runtime.dynamic_mesh import MemberLink
     from causalcast.runtime.dynamics import Dynamics
     from causalcast.runtime.endpoint import LinkState
+    from causalcast.runtime.journal import Journal
     from causalcast.runtime.link import Identity, Link
     from causalcast.runtime.mesh import BaseMesh
     from causalcast.runtime.tls import Tls
 
 logger = logging.getLogger("causalcast")
-
-PIECE: Final = 0xC1
-"""First byte of a frame that holds a piece of a message: no MessagePack begins with it. The next one says if it is the
-last.
-"""
-MORE, LAST = b"\xc1\x01", b"\xc1\x00"
 
 
 class DynamicHost(Host):
@@ -61,26 +57,22 @@ class DynamicHost(Host):
         contacts: Sequence[Address],
         tls: Tls | None = None,
         dynamics: Dynamics = NO_DYNAMICS,
+        journal: Journal | None = None,
     ) -> None:
         """`contacts` are tried in turn to become a member through; without them this process is the first."""
         self._dynamics = dynamics
-        self._piece_bytes = me.frame_limit - len(MORE)
+        self._frame_limit = me.frame_limit
         self._pieces_received = 0
-        super().__init__(me, Roster((me.name,)), stack, listen, {}, tls)
+        super().__init__(me, Roster((me.name,)), stack, listen, {}, tls, journal)
         self._contacts = contacts
-        self._membership: DotMembership = self._process.membership  # type: ignore[attr-defined] # so is the stack made
-        joins = self._membership.joins
-        joins.directory = self._dynamic
-        joins.give_state = self._state_to_give if dynamics.give_state is not None else None
-        joins.take_state = self._state_to_take if dynamics.take_state is not None else None
-        self._routed = self._membership.neighbours
+        self._adopt()
         self._joined: asyncio.Future[None] | None = None
         """Done once this process, which joins, is a member."""
         self._retired = False
         self._spoke = False
         """A message was sent since the trace was last brought to where it is kept."""
-        self._loose: dict[ProcessId, asyncio.TimerHandle] = {}
-        """Whose links will be let go of."""
+        self._loose: dict[ProcessId, tuple[int, asyncio.TimerHandle]] = {}
+        """Whose links will be let go of, and the code that tells them."""
         self._since: dict[ProcessId, float] = {}
         """Loop time since which the silence of a member counts."""
         self._detecting: asyncio.TimerHandle | None = None
@@ -101,17 +93,30 @@ class DynamicHost(Host):
         own = () if self._retired else (self.name,)
         return tuple(sorted((*own, *self._membership.present())))
 
+    def _adopt(self) -> None:
+        """The process is there, with what its application can do for it."""
+        self._membership: DotMembership = self._process.membership  # type: ignore[attr-defined] # so is the stack made
+        joins = self._membership.joins
+        joins.directory = self._dynamic
+        joins.give_state = self._state_to_give if self._dynamics.give_state is not None else None
+        joins.take_state = self._state_to_take if self._dynamics.take_state is not None else None
+        self._routed = self._membership.neighbours
+
     async def start(self) -> None:
         """Listen, and join; raises `OSError` if the address cannot be had, and `JoinError`."""
+        await self._become_member()
+        if self._dynamics.evict_after is not None:
+            self._look(self._dynamics.evict_after)
+
+    async def _become_member(self) -> None:
         mesh = self._dynamic
         if self._contacts:
             mesh.door = LinkError(f"{self.name} is not a member yet", EARLY)
         await mesh.start()
-        self._process.start()
+        if self._journal is None:
+            self._process.start()
         if self._contacts:
-            await join_through(self.name, self._contacts, mesh.introduce, self._ask, lambda: self._pieces_received)
-        if self._dynamics.evict_after is not None:
-            self._look(self._dynamics.evict_after)
+            await join_through(self.name, self._contacts, mesh.introduce, self._ask, self._progress)
 
     def _ask(self, contact: ProcessId) -> asyncio.Future[None]:
         """Ask `contact` to be let in."""
@@ -120,6 +125,9 @@ class DynamicHost(Host):
         self._process.join(contact)
         self._settle(None)
         return joined
+
+    def _progress(self) -> int:
+        return self._pieces_received
 
     # ------------------------------------------------------------------ towards the application
 
@@ -147,8 +155,11 @@ class DynamicHost(Host):
             raise NotAMemberError(f"{name} cannot evict itself: have it leave")
         if name not in self._membership.present():
             raise NotAMemberError(f"{name!r} is no member; {self.name} knows {', '.join(self.members)}")
-        self._process.suspect(name)
+        self._suspect(name)
         self._settle(None)
+
+    def _suspect(self, name: ProcessId) -> None:
+        self._process.suspect(name)
 
     def holders(self, tag: Tag) -> int:
         """How many members are known to have taken the message of `tag`."""
@@ -156,13 +167,16 @@ class DynamicHost(Host):
 
     async def finish(self) -> None:
         """Leave the group, and wait until the others have let go and acknowledged all that was sent."""
-        if self.over:
+        if self.over or not self.leaves:
             return
-        if not self._retired:
-            self._process.leave()
+        if not self._retired and not self._membership.leaving:
+            self._leave()
             self._settle(None)
         while not self._retired or any(link.unacknowledged for link in self._dynamic.links.values() if link.connected):
             await self.change()
+
+    def _leave(self) -> None:
+        self._process.leave()
 
     def unfinished(self, links: Sequence[LinkState]) -> str:
         if self._retired:
@@ -174,20 +188,23 @@ class DynamicHost(Host):
         event = self.queue[0] if self.queue else None
         if isinstance(event, MembershipChanged) and self.name in event.joined:
             self.take()
-            self._membership.joins.busy = False
+            self.between_events()
             return event
         return None
 
     def last_event(self) -> MembershipChanged | None:
         """That this process has left, if nobody has taken that; also if not all have let go of it in time."""
+        if not self.leaves:
+            return None
         if self._membership.leaving:
             return MembershipChanged(left=(self.name,))
         event = self.queue[-1] if self.queue else None
         return event if isinstance(event, MembershipChanged) and self._retired else None
 
     async def close(self) -> None:
-        self._retired = True
-        for handle in (*self._loose.values(), *filter(None, (self._detecting,))):
+        if self.leaves:
+            self._retired = True
+        for handle in (*(handle for _, handle in self._loose.values()), *filter(None, (self._detecting,))):
             handle.cancel()
         await super().close()
 
@@ -225,19 +242,14 @@ class DynamicHost(Host):
             # Links that have carried the same number of frames share them.
             if link.next_number != number:
                 number = link.next_number
-                frames = [data_frame(number + place, piece) for place, piece in enumerate(self._pieces(body))]
+                frames = [
+                    data_frame(number + place, piece) for place, piece in enumerate(split(body, self._frame_limit))
+                ]
             for frame in frames:
                 link.push(frame)
             if link.full and destination in self._routed:
                 self._full.add(link)
         self._mesh.flush_soon()
-
-    def _pieces(self, body: bytes) -> list[bytes]:
-        step = self._piece_bytes
-        if len(body) <= step:
-            return [body]
-        starts = range(0, len(body), step)
-        return [(MORE if start + step < len(body) else LAST) + body[start : start + step] for start in starts]
 
     def announce(self, event: Event) -> None:
         super().announce(event)
@@ -248,22 +260,25 @@ class DynamicHost(Host):
         if self.name in event.evicted:
             self._not_joined("the group does not let it in: its name is in use, or its contact has left or failed")
             self.over = True
-        for code, names, how in ((LEAVING, event.left, "has left"), (EVICTED, event.evicted, "was evicted from")):
+        if self.name in event.left:
+            self.left = True
+        for code, names in ((LEAVING, event.left), (EVICTED, event.evicted)):
             for name in names:
-                self._let_go_soon(name, code, f"{name} {how} this group")
+                self._let_go_soon(name, code)
 
     def _not_joined(self, why: str) -> None:
         if self._joined is not None and not self._joined.done():
             self._joined.set_exception(LinkError(why))
 
-    def _let_go_soon(self, name: ProcessId, code: int, reason: str) -> None:
-        def let_go() -> None:
-            del self._loose[name]
-            self._dynamic.let_go(name, code, reason)
-            self._settle(None)
-
+    def _let_go_soon(self, name: ProcessId, code: int) -> None:
         if name != self.name and name not in self._loose:
-            self._loose[name] = asyncio.get_running_loop().call_later(LET_GO_S, let_go)
+            handle = asyncio.get_running_loop().call_later(LET_GO_S, self._let_go, name, code)
+            self._loose[name] = (code, handle)
+
+    def _let_go(self, name: ProcessId, code: int) -> None:
+        del self._loose[name]
+        self._dynamic.let_go(name, code)
+        self._settle(None)
 
     def retire(self) -> None:
         self._retired = True
@@ -276,37 +291,32 @@ class DynamicHost(Host):
         done = 0
         try:
             for body in bodies:
-                whole = self._whole(cast("MemberLink", link), body)
-                if whole is not None and not self._retired:
-                    self._process.receive(peer, self._decode(whole))
+                self._receive(cast("MemberLink", link), body)
                 done += 1
         except (*UNDECODABLE, ProtocolViolationError) as error:
             raise LinkError(f"{peer} sent what no correct member sends: {error}") from None
         finally:
+            if done and self._journal is not None:
+                self._done_with(peer, bodies[:done])
             if done < len(bodies):
                 link.unprocessed(len(bodies) - done)
             self._settle(None)
 
-    def _whole(self, link: MemberLink, body: bytes) -> bytes | None:
-        """The message of which `body` is all, or the last piece; `None`: there is more to come."""
-        if not body or body[0] != PIECE:
-            return body
-        self._pieces_received += 1
-        link.pieces.append(body[len(MORE) :])
-        if body.startswith(LAST):
-            whole = b"".join(link.pieces)
-            link.pieces.clear()
-            return whole
-        if sum(map(len, link.pieces)) > LONG_MESSAGE_BYTES:
-            raise ProtocolViolationError(f"a message of more than {LONG_MESSAGE_BYTES:,} bytes")
-        return None
+    def _done_with(self, peer: ProcessId, bodies: Sequence[bytes]) -> None:
+        """These have come from `peer`, and the process has taken them."""
+
+    def _receive(self, link: MemberLink, body: bytes) -> None:
+        self._pieces_received += is_piece(body)
+        whole = join(link.pieces, body)
+        if whole is not None and not self._retired:
+            self._process.receive(link.peer, self._decode(whole))
 
     def may_write(self) -> bool:
         # What others learn from this process must be in its trace, also when it is killed.
         if self._spoke:
             self._spoke = False
             self.rows()
-        return True
+        return super().may_write()
 
     def departed(self, link: Link) -> None:
         if not self._retired:
@@ -347,5 +357,5 @@ class DynamicHost(Host):
             silence = now - max(self._since[name], self._dynamic.heard(name))
             if silence > patience and not self._retired and not self._membership.evictions.closed_to(name):
                 logger.warning("%s: nothing was heard of %s for %.1f s: it is evicted", self.name, name, silence)
-                self._process.suspect(name)
+                self._suspect(name)
         self._settle(None)

@@ -2,7 +2,8 @@
 
 Theory of operation. A link begins when this process first sends to a name whose address it has learnt (a join brings
 it, see `Directory`), or when a stranger introduces itself. Who begins it dials, and goes on dialling. If both begin at
-once, the one whose name is smaller dials from then on, and the other only listens.
+once, the one whose name is smaller dials from then on, and the other only listens. Who comes back with a journal dials
+everybody: whoever waits between two attempts to reach it takes its connection, and others learn where it is now.
 
 A link ends when its peer says that it has left, or when the host lets go of a peer that is a member no more. The name
 is remembered, so that a peer which has not noticed is told what it is: evicted, or gone as it wished. A name is one
@@ -14,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 import msgspec
 
@@ -27,12 +28,13 @@ from causalcast.runtime.link import Link
 from causalcast.runtime.mesh import BaseMesh, MeshHost
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from causalcast.model import ProcessId
     from causalcast.runtime.connection import Connection
     from causalcast.runtime.frames import Hello
     from causalcast.runtime.link import Identity
+    from causalcast.runtime.recovery import LinkSnapshot, MovingState
     from causalcast.runtime.tls import Tls
 
 logger = logging.getLogger("causalcast")
@@ -41,11 +43,9 @@ _UNUSED: Final = 2
 """What the next numbers of both directions make together on a link that has carried nothing."""
 
 
-class Gone(NamedTuple):
-    """What one who is no member is told: the code of a close frame, and the reason."""
-
-    code: int
-    reason: str
+def farewell(name: ProcessId, code: int) -> LinkError:
+    """What `name`, who is no member any more, is told: `LEAVING` or `EVICTED`, and the reason."""
+    return LinkError(f"{name} {'was evicted from' if code == EVICTED else 'has left'} this group", code)
 
 
 class DynamicMeshHost(MeshHost, Protocol):
@@ -61,7 +61,7 @@ class DynamicMeshHost(MeshHost, Protocol):
 class MemberLink(Link):
     """A link to a member, the peer of which may be known by its address only until it answers."""
 
-    __slots__ = ("_meet", "dialling", "heard", "hello", "pieces", "said", "where")
+    __slots__ = ("_meet", "dialling", "heard", "hello", "noted", "pieces", "said", "where")
 
     way_back: ClassVar[str] = "it can join under a name that is new to the group"
 
@@ -77,6 +77,8 @@ class MemberLink(Link):
         """If this side dials."""
         self.hello: Hello | None = None
         """Of the peer, the latest."""
+        self.noted: Hello | None = None
+        """The latest from which was learnt where the peer is."""
         self.heard = 0.0
         """Loop time of the last bytes, on connections that are over."""
         self.pieces: list[bytes] = []
@@ -86,6 +88,14 @@ class MemberLink(Link):
     def used(self) -> bool:
         """Whether it has carried anything, or is to."""
         return self._expected + self.next_number > _UNUSED
+
+    def begin_life(self, number: int) -> None:
+        """Before this side dials; what has come from the peer stays later than what came before."""
+        self._attempt = max(self._attempt, number << 32)
+
+    def is_later(self, hello: Hello) -> bool:
+        """Whether the connection that `hello` begins is later than any that this side knows of."""
+        return hello.attempt > self._attempt
 
     def yield_dialling(self) -> None:
         """From now on the peer dials."""
@@ -118,15 +128,27 @@ class DynamicMesh(BaseMesh[MemberLink]):
         """Why nobody is let in now."""
         self._dynamic_host = host
         self._advertise = advertise
-        self._gone: dict[ProcessId, Gone] = {}
+        self.life = 0
+        """1, 2, 3, ... for each start of this process; 0 without a journal."""
+        self.gone: dict[ProcessId, int] = {}
+        """Who is no member any more, and the code of the close frame that tells it so."""
         self._greetings: dict[MemberLink, asyncio.Future[LinkError | None]] = {}
         """Of attempts to reach one whose name is not known, how they ended: `None` is well."""
 
     # ------------------------------------------------------------------ what the host does
 
+    async def start(self) -> None:
+        """Listen, and dial whomever there is a link to."""
+        await super().start()
+        for link in self.links.values():
+            link.said = self._advertise or self.address
+            if link.dialling is None:
+                self._begin_dialling(link)
+
     async def introduce(self, address: Address) -> ProcessId:
         """Make a link to who listens there, and find out its name; raises `LinkError`."""
         link = self._new("")
+        link.begin_life(self.life)
         greeting: asyncio.Future[LinkError | None] = asyncio.get_running_loop().create_future()
         self._greetings[link] = greeting
         try:
@@ -145,25 +167,26 @@ class DynamicMesh(BaseMesh[MemberLink]):
     def link_to(self, name: ProcessId) -> MemberLink | None:
         """The link to `name`, which begins if there is none; `None` if it is gone or nobody has told where it is."""
         link = self.links.get(name)
-        if link is None and name not in self._gone:
+        if link is None and name not in self.gone:
             where = self.book.address(name)
             if where is None:
                 logger.warning("%s: nobody has told where %s is", self._name, name)
                 return None
             link = self.links[name] = self._new(name)
             link.where = where
-            self._begin_dialling(link)
+            if self._server is not None:
+                self._begin_dialling(link)
         return link
 
-    def let_go(self, name: ProcessId, code: int, reason: str) -> None:
+    def let_go(self, name: ProcessId, code: int) -> None:
         """End the link to `name`, who is no member any more; it is told so, now or when it comes back."""
-        self._remember(name, Gone(code, reason))
+        self._remember(name, code)
         link = self.links.pop(name, None)
         if link is not None:
             link.yield_dialling()
             connection = self._connections.get(link)
             if connection is not None:
-                connection.end(LinkError(reason, code))
+                connection.end(farewell(name, code))
 
     def heard(self, name: ProcessId) -> float:
         """Loop time at which the last bytes of `name` came; 0 if none have."""
@@ -172,6 +195,38 @@ class DynamicMesh(BaseMesh[MemberLink]):
             return 0.0
         connection = self._connections.get(link)
         return max(link.heard, connection.heard) if connection is not None and link.connected else link.heard
+
+    # ------------------------------------------------------------------ recovery, before `start`
+
+    def restore(self, state: MovingState, links: Mapping[ProcessId, LinkSnapshot], frames: Sequence[bytes]) -> None:
+        """Take up from there."""
+        for entry in state.book:
+            self.book.write(entry)
+        self.gone = state.gone
+        for name, snapshot in links.items():
+            link = self.links[name] = self._new(name)
+            link.restore(snapshot, frames)
+            link.where = self.book.address(name)
+            link.pieces = state.pieces.get(name, [])
+
+    def recall(self, name: ProcessId, incarnation: int, address: Address) -> None:
+        """`name` said which life it is, and where it is reached."""
+        self.book.write(Entry(name, *address, incarnation), first_hand=True)
+        link = self.links.get(name)
+        if link is None:
+            link = self.links[name] = self._new(name)
+        link.recall(incarnation=incarnation)
+        link.where = address
+
+    def recall_departure(self, name: ProcessId) -> None:
+        """`name` said goodbye."""
+        self._remember(name, LEAVING)
+        self.links.pop(name).depart()
+
+    def recalled(self) -> None:
+        """That was all."""
+        for link in list(self.links.values()):
+            self._drop_unused(link)
 
     # ------------------------------------------------------------------ `Directory`
 
@@ -198,36 +253,37 @@ class DynamicMesh(BaseMesh[MemberLink]):
         self._meet(hello)
         if self.door is not None:
             raise self.door
-        gone = self._gone.get(name)
+        gone = self.gone.get(name)
         if gone is not None:
-            raise LinkError(gone.reason, gone.code)
+            raise farewell(name, gone)
         link = self.links.get(name)
         if link is None:
             if len(self.links) >= SESSIONS:
                 raise LinkError(f"{self._name} has {SESSIONS} links and takes no more", REFUSED)
             link = self._new(name)
         elif link.dialling is not None:
-            if self._name < name:
+            if self._name > name:
+                link.yield_dialling()
+            elif link in self._connections or not link.is_later(hello):
+                if link.incarnation == hello.incarnation:
+                    # It may have come back elsewhere.
+                    link.where = self.book.hear(hello, connection.remote_host)
+                    self._host.met(link)
                 raise LinkError(f"{self._name} is dialling {name}", CROSSED)
-            link.yield_dialling()
         self._accept(connection, link, hello)
         self.links[name] = link
-        link.hello = hello
-        self._note(link, connection)
         return link
-
-    def opened(self, link: MemberLink) -> None:
-        self._note(link, self._connections[link])
-        super().opened(link)
 
     def received(self, link: MemberLink, bodies: Sequence[bytes]) -> None:
         if link in self._greetings and link.connected:
             self._connections[link].require_name(link.peer)
             greeting = self._greetings.pop(link)
             self.links[link.peer] = link
-            self._note(link, self._connections[link])
             self._begin_dialling(link)
             greeting.set_result(None)
+        if link.connected and link.hello is not link.noted:
+            # What came with the hello comes from who said it.
+            self._met(link, self._connections[link])
         super().received(link, bodies)
 
     def ended(self, connection: Connection[MemberLink], error: LinkError) -> None:
@@ -256,7 +312,7 @@ class DynamicMesh(BaseMesh[MemberLink]):
         if self.links.get(link.peer) is not link:
             return
         if code == LEAVING:
-            self._remember(link.peer, Gone(LEAVING, f"{link.peer} has left this group"))
+            self._remember(link.peer, LEAVING)
             del self.links[link.peer]
             link.yield_dialling()
             self._depart(link, error.reason)
@@ -266,9 +322,7 @@ class DynamicMesh(BaseMesh[MemberLink]):
             link.yield_dialling()
         else:
             self._report(link, error.reason)
-            # The peer goes on from what it knows of a link that has carried anything.
-            if not link.used and link.dialling is None and not self._dynamic_host.is_wanted(link.peer):
-                del self.links[link.peer]
+            self._drop_unused(link)
         self._host.links_changed()
 
     # ------------------------------------------------------------------ inside
@@ -291,18 +345,24 @@ class DynamicMesh(BaseMesh[MemberLink]):
             raise LinkError(f"the name {name!r} is another member's: take one that is new to the group", REFUSED)
         self.book.meet(name, hello.incarnation)
 
-    def _note(self, link: MemberLink, connection: Connection[MemberLink]) -> None:
-        """The hello of the peer says where it is reached."""
-        hello = link.hello
-        assert hello is not None
-        link.where = self.book.hear(hello, connection.remote_host)
+    def _met(self, link: MemberLink, connection: Connection[MemberLink]) -> None:
+        assert link.hello is not None
+        link.noted = link.hello
+        link.where = self.book.hear(link.hello, connection.remote_host)
+        super()._met(link, connection)
 
-    def _remember(self, name: ProcessId, gone: Gone) -> None:
-        self._gone[name] = gone
-        if len(self._gone) > BOOK_ENTRIES:
-            del self._gone[next(iter(self._gone))]
+    def _drop_unused(self, link: MemberLink) -> None:
+        """The peer goes on from what it knows of a link that has carried anything; others are kept for members."""
+        if not link.used and link.dialling is None and not self._dynamic_host.is_wanted(link.peer):
+            del self.links[link.peer]
+
+    def _remember(self, name: ProcessId, code: int) -> None:
+        self.gone[name] = code
+        if len(self.gone) > BOOK_ENTRIES:
+            del self.gone[next(iter(self.gone))]
 
     def _begin_dialling(self, link: MemberLink) -> None:
+        link.begin_life(self.life)
         link.dialling = task = asyncio.create_task(self._dial(link), name=f"causalcast dials {link.peer}")
         self._dialling.add(task)
         task.add_done_callback(self._dialling.discard)

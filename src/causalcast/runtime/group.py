@@ -29,6 +29,7 @@ from causalcast.runtime.dynamic_host import DynamicHost
 from causalcast.runtime.dynamics import NO_DYNAMICS, Dynamics
 from causalcast.runtime.host import Host
 from causalcast.runtime.journal import DURABILITIES, Journal, Owner
+from causalcast.runtime.journaled_host import JournaledHost
 from causalcast.runtime.limits import (
     EVENTS_PER_TURN,
     LINGER_S,
@@ -106,7 +107,7 @@ class Group:
             raise ValueError(f"durability is one of {', '.join(DURABILITIES)}, not {durability!r}")
         self._journal = Path(journal) if journal is not None and durability != "none" else None
         self._durability = durability
-        if self._journal is not None and (self._stack.dynamic or not self._stack.recovers):
+        if self._journal is not None and not self._stack.recovers:
             raise UnsupportedByStackError(f"members of {stack_name!r} cannot recover: {journal} would be of no use")
         fixed = "" if self._stack.dynamic else roster_digest(self._roster)
         self._me = Identity(group, name, fixed, stack_name, frame_limit, secrets.randbits(63) | 1)
@@ -270,7 +271,7 @@ class Group:
                 raise StopAsyncIteration
             if queue:
                 await asyncio.sleep(0)
-            elif host.over:
+            elif host.over or host.left:
                 raise StopAsyncIteration
             else:
                 await host.arrived.wait()
@@ -322,6 +323,18 @@ class Group:
                         self._tracer.take(last)
                     self._tracer.close()
 
+    async def leave(self) -> None:
+        """Leave for good, then close: what `close` does without a journal. The journal is of no use after that.
+
+        Raises `GroupClosedError`, and `UnsupportedByStackError` where members are fixed.
+        """
+        host = self._open
+        if not self._stack.dynamic:
+            raise UnsupportedByStackError(f"the members of {self._stack.name!r} are fixed: {self.name} can only close")
+        if isinstance(host, DynamicHost):
+            host.leaves = True
+        await self.close()
+
     async def __aenter__(self) -> Self:
         if self._host is not None:
             raise RuntimeError("a group can be entered once; open another")
@@ -346,14 +359,20 @@ class Group:
 
     def _make_host(self) -> Host | SessionHost:
         if self._stack.dynamic and not self._stack.session_links:
-            host = DynamicHost(self._me, self._stack, self._listen, self._contacts, self._tls, self._dynamics)
+            journal = self._open_journal()
+            kind = DynamicHost if journal is None else JournaledHost
+            me = self._identity(journal)
+            host = kind(me, self._stack, self._listen, self._contacts, self._tls, self._dynamics, journal)
             self._between_events = host.between_events
             return host
         if self._stack.session_links:
             return SessionHost(self._me, self._stack, self._listen, self._contacts, self._tls)
         journal = self._open_journal()
-        me = self._me if journal is None else replace(self._me, incarnation=journal.incarnation)
+        me = self._identity(journal)
         return Host(me, self._roster, self._stack, self._listen, self._peers, self._tls, journal)
+
+    def _identity(self, journal: Journal | None) -> Identity:
+        return self._me if journal is None else replace(self._me, incarnation=journal.incarnation)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
@@ -401,10 +420,12 @@ class Group:
     def _open_journal(self) -> Journal | None:
         if self._journal is None:
             return None
+        return Journal(self._journal, self._owner, self._durability)
+
+    @property
+    def _owner(self) -> Owner:
         me = self._me
-        return Journal(
-            self._journal, Owner(me.group, me.name, self._roster.names, me.stack, me.frame_limit), self._durability
-        )
+        return Owner(me.group, me.name, self._roster.names, me.stack, me.frame_limit)
 
     def _begin_trace(self, past: Past | None) -> None:
         assert self._host is not None

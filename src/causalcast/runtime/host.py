@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from causalcast.runtime.inputs import AnyInput
     from causalcast.runtime.journal import Journal
     from causalcast.runtime.link import Identity, Link
-    from causalcast.runtime.recovery import Sent
+    from causalcast.runtime.recovery import HostState, MovingState, Sent
     from causalcast.runtime.tls import Tls
 
 logger = logging.getLogger("causalcast")
@@ -76,6 +76,8 @@ class Host(BaseHost):
         self._held: set[Link] = set()
         """Links not read because messages of their peer wait for causes."""
         self._journal = journal
+        self.leaves = journal is None
+        """Closing is for good."""
         self._journal_fails = False
         self._met: dict[Link, int] = {}
         """The incarnations of peers that are in the journal, as far as this life has met them."""
@@ -116,9 +118,7 @@ class Host(BaseHost):
         journal = self._journal
         if journal is None:
             return None
-        for link in self._links.values():
-            if self.name < link.peer:
-                link.begin_life(journal.life)
+        self._begin_life(journal.life)
         try:
             rows = self._restore(journal.state)
             steps = [step for entry in journal.log if (step := self._repeat(entry)) is not None]
@@ -126,25 +126,36 @@ class Host(BaseHost):
             raise JournalError(
                 f"the journal {journal.path} cannot be taken up: {error}; it is left as it is"
             ) from error
-        self._full = {link for link in self._links.values() if link.full}
         journal.log.clear()
+        self._full = {link for link in self._links.values() if link.full}
         if journal.life == 1:
             return None
         now = time.time_ns()
-        journal.append(Recovered(now))
+        self._note(self._recovered(now))
         return Past(rows, [*steps, (now, None)])
+
+    def _begin_life(self, number: int) -> None:
+        for link in self._links.values():
+            if self.name < link.peer:
+                link.begin_life(number)
+
+    def _recovered(self, now_ns: int) -> Recovered:
+        return Recovered(now_ns)
 
     def _restore(self, snapshot: bytes) -> int:
         if not snapshot:
             self._process.start()
             return 0
         state = decode_state(snapshot)
-        for peer, link in self._links.items():
-            link.restore(state.links[peer], state.frames)
-        self.queue.extend(events(state.queue, self._members))
+        self._restore_links(state)
+        self.queue.extend(events(state, self._members))
         self._process = self._stack.recover(self, self._members, state.process)
         self._take = self._process.take
         return state.rows
+
+    def _restore_links(self, state: HostState) -> None:
+        for peer, link in self._links.items():
+            link.restore(state.links[peer], state.frames)
 
     def _repeat(self, entry: AnyInput) -> tuple[int, Sent | Event | None] | None:
         """Go through an input of the last life again; returns what the trace tells of it, with the time."""
@@ -247,7 +258,7 @@ class Host(BaseHost):
 
     async def finish(self) -> None:
         """Wait until there is nothing left to do. Whoever comes back with a journal goes on then instead."""
-        while self._journal is None and not self.settled:
+        while self.leaves and not self.settled:
             await self.change()
 
     def first_event(self) -> MembershipChanged | None:
@@ -264,7 +275,7 @@ class Host(BaseHost):
         if self._detector is not None:
             self._detector.stop()
         try:
-            await self._mesh.close(LEAVING if self._journal is None else AWAY)
+            await self._mesh.close(LEAVING if self.leaves else AWAY)
         finally:
             if self._journal is not None:
                 self._written(self._journal.commit())
@@ -403,8 +414,13 @@ class Host(BaseHost):
         journal = self._journal
         assert journal is not None
         if not journal.closed:
-            state = encode_state(self._process.snapshot(), self._links, self.queue, self.rows())
+            process = self._process.snapshot()
+            state = encode_state(process, self._links, self.queue, self.rows(), self._moving_state())
             self._written(journal.replace(state))
+
+    def _moving_state(self) -> MovingState | None:
+        """What a host of fixed members does not have."""
+        return None
 
     def _settle(self, link: Link | None) -> None:
         """Act on what the process or the links have just done."""

@@ -37,21 +37,28 @@ async def join_through(
     try:
         async with asyncio.timeout(JOIN_S):
             contact = await _first_to_answer(contacts, introduce, reasons)
-        reasons.clear()
-        joined = begin(contact)
+    except TimeoutError:
+        # Nobody refuses, and nobody is there.
+        why = next(iter(reasons.values())).reason if reasons else f"nobody answered within {JOIN_S:g} s"
+        raise JoinError(f"{name} cannot join the group through {through}: {why}") from None
+    except LinkError as error:
+        raise JoinError(f"{name} cannot join the group through {through}: {error.reason}") from None
+    await let_in(name, through, begin(contact), progress)
+
+
+async def let_in(name: ProcessId, through: str, joined: asyncio.Future[None], progress: Callable[[], int]) -> None:
+    """Wait until the process `name`, which has asked, is let in; see `join_through`."""
+    try:
         before = -1
         while not joined.done():
             if progress() <= before:
-                raise TimeoutError
+                raise JoinError(
+                    f"{name} cannot join the group through {through}: it was not let in within {JOIN_S:g} s; "
+                    "is the contact a member itself?"
+                )
             before = progress()
             await asyncio.wait((joined,), timeout=JOIN_S)
         joined.result()
-    except TimeoutError:
-        if reasons:
-            why = next(iter(reasons.values())).reason
-        else:
-            why = f"it was not let in within {JOIN_S:g} s; is the contact a member itself?"
-        raise JoinError(f"{name} cannot join the group through {through}: {why}") from None
     except LinkError as error:
         raise JoinError(f"{name} cannot join the group through {through}: {error.reason}") from None
 

@@ -82,7 +82,7 @@ class BaseMesh(Endpoint[AnyLink]):
 
     def opened(self, link: AnyLink) -> None:
         logger.info("%s: link to %s is up", self._me.name, link.peer)
-        self._host.met(link)
+        self._met(link, self._connections[link])
         self._connections[link].flush()
         if not self._host.may_read(link):
             self._connections[link].pause_reading()
@@ -106,11 +106,15 @@ class BaseMesh(Endpoint[AnyLink]):
         del self._strangers[connection]
         older = self._connections.pop(link, None)
         self._connections[link] = connection
-        self._host.met(link)
+        self._met(link, connection)
         if older is not None:
             older.drop(LinkError("a newer connection took its place"))
         connection.link = link
         connection.flush()
+
+    def _met(self, link: AnyLink, connection: Connection[AnyLink]) -> None:
+        """The peer has said who it is."""
+        self._host.met(link)
 
     def _depart(self, link: AnyLink, reason: str) -> None:
         """The peer of `link` has left for good."""

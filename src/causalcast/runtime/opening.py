@@ -64,8 +64,10 @@ def open(  # noqa: PLR0913 - all but the first by name
 
     `journal` is a file, one for each member, that lets this member come back after a crash or a `close`: it must not
     forget what it has sent and taken. The trace then goes on too. With `durability` "every-message" nothing leaves this
-    process before all that led to it is on the disk; with "interval" it comes there from time to time, so that a process
-    that is killed comes back and a machine that loses its power may not; with "none" there is no journal.
+    process before all that led to it is on the disk; with "interval" it comes there from time to time, so that a
+    process that is killed comes back and a machine that loses its power may not; with "none" there is no journal.
+    Where members come and go, one that comes back does not join again, and `Group.leave` is for good. The state that
+    `take_state` got is the application's to keep.
 
     Raises `InvalidNameError`, `InvalidAddressError`, `UnknownStackError`, `UnsupportedByStackError` for `peers` where
     members come and go, `join` where they are fixed, a journal where the stack keeps nothing, and on other stacks for

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
 import msgspec
 
 from causalcast.model import Delivered, MembershipChanged, Message, Stable, Subscribed, Tag, Unsubscribed
+from causalcast.protocols.ordering.tcb_dynamic_tag import DottedTag, View
+from causalcast.runtime.book import Entry
+from causalcast.runtime.life import LifeState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from causalcast.model import Event, ProcessId, RawDot, Roster
     from causalcast.runtime.link import Link
@@ -26,6 +29,8 @@ class QueuedMessage(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=
     context: Context
     counts: tuple[int, ...]
     payload: bytes | None
+    version: int | None
+    """Of the view that its tag was made in, where members come and go."""
 
 
 class QueuedMembership(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):
@@ -58,6 +63,20 @@ class LinkSnapshot(msgspec.Struct, frozen=True, array_like=True, gc=False):
     departed: bool
 
 
+class MovingState(msgspec.Struct, frozen=True, array_like=True):
+    """What a host of members that come and go has besides."""
+
+    book: list[Entry]
+    """Where members are reached, the least recently used first."""
+    pieces: dict[str, list[bytes]]
+    """By peer, what has come of a message that is longer than a frame."""
+    gone: dict[str, int]
+    """Links that have ended for good, and the code that tells why."""
+    loose: dict[str, int]
+    """Links that are to end, likewise."""
+    life: LifeState
+
+
 class HostState(msgspec.Struct, frozen=True, array_like=True):
     """A host between two inputs."""
 
@@ -68,6 +87,10 @@ class HostState(msgspec.Struct, frozen=True, array_like=True):
     queue: list[QueuedEvent]
     rows: int
     """Of the trace so far."""
+    views: dict[int, tuple[str, ...]]
+    """Of the messages in the queue, by version."""
+    moving: MovingState | None
+    """Where members come and go."""
 
 
 class Sent(NamedTuple):
@@ -92,7 +115,9 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(HostState).decode
 
 
-def encode_state(process: bytes, links: Mapping[ProcessId, Link], queue: Iterable[Event], rows: int) -> bytes:
+def encode_state(
+    process: bytes, links: Mapping[ProcessId, Link], queue: Sequence[Event], rows: int, moving: MovingState | None
+) -> bytes:
     """The snapshot of a host."""
     places: dict[int, int] = {}
     frames: list[bytes] = []
@@ -104,7 +129,8 @@ def encode_state(process: bytes, links: Mapping[ProcessId, Link], queue: Iterabl
         return known
 
     kept = {peer: link.snapshot(place) for peer, link in links.items()}
-    return _encode(HostState(process, frames, kept, [_queued(event) for event in queue], rows))
+    views = {view.version: view.names for view in map(_view, queue) if view is not None}
+    return _encode(HostState(process, frames, kept, [_queued(event) for event in queue], rows, views, moving))
 
 
 def decode_state(state: bytes) -> HostState:
@@ -130,18 +156,30 @@ def _queued(event: Event) -> QueuedEvent:
 
 def _message(tag: Tag, topic: str, payload: bytes | None) -> QueuedMessage:
     context: tuple[RawDot, ...] = tag.context
-    return QueuedMessage(topic, tag.origin, tag.counter, context, tag.counts, payload)
+    version = tag.roster.version if isinstance(tag.roster, View) else None
+    return QueuedMessage(topic, tag.origin, tag.counter, context, tag.counts, payload, version)
 
 
-def events(queue: Iterable[QueuedEvent], members: Roster) -> Iterator[Event]:
-    """The events again; `members` are those of the group."""
+def _view(event: Event) -> View | None:
+    match event:
+        case Delivered(Message(tag=tag)) | Stable(tag):
+            return tag.roster if isinstance(tag.roster, View) else None
+    return None
+
+
+def events(state: HostState, members: Roster) -> Iterator[Event]:
+    """The events that were not taken again; `members` are those of the group, where they are fixed."""
     rosters = {"": members}
-    for queued in queue:
+    views = {version: View(names, "", version) for version, names in state.views.items()}
+    for queued in state.queue:
         match queued:
-            case QueuedMessage(topic, origin, counter, context, counts, payload):
-                if topic not in rosters:
-                    rosters[topic] = members.of_topic(topic)
-                tag = Tag(origin, counter, context, counts, rosters[topic])
+            case QueuedMessage(topic, origin, counter, context, counts, payload, version):
+                if version is not None:
+                    tag: Tag = DottedTag(origin, counter, context, counts, views[version])
+                else:
+                    if topic not in rosters:
+                        rosters[topic] = members.of_topic(topic)
+                    tag = Tag(origin, counter, context, counts, rosters[topic])
                 yield Stable(tag, topic) if payload is None else Delivered(Message(payload, tag, topic))
             case QueuedMembership(joined, left, evicted):
                 yield MembershipChanged(joined, left, evicted)
