@@ -138,12 +138,11 @@ class StackProcess(BaseProcess):
         return self.ordering.broadcast(payload)
 
     def take(self, event: Event) -> None:
-        if self._topics:
-            topic = topic_of(event)
-            if topic:
-                self._topics.of(topic).take(event)
-                return
-        self.ordering.take(event)
+        topics = self._topics
+        if topics is not None and topics.processes and (topic := topic_of(event)):
+            topics.of(topic).take(event)
+        else:
+            self.ordering.take(event)
 
     def timer(self, timer: Timer) -> None:
         word = timer[0] if isinstance(timer, tuple) else timer
@@ -163,13 +162,13 @@ class StackProcess(BaseProcess):
         receive(sender, message)
 
     def pending(self, origin: ProcessId) -> int:
-        pending = self.ordering.pending(origin)
-        return pending + self._topics.pending(origin) if self._topics else pending
+        pending, topics = self.ordering.pending(origin), self._topics
+        return pending + topics.pending(origin) if topics is not None and topics.processes else pending
 
     @property
     def unstable(self) -> int:
-        unstable = self.ordering.unstable
-        return unstable + self._topics.unstable if self._topics else unstable
+        unstable, topics = self.ordering.unstable, self._topics
+        return unstable + topics.unstable if topics is not None and topics.processes else unstable
 
     @property
     def standing(self) -> frozenset[str]:

@@ -115,27 +115,25 @@ def topic_of(event: Event) -> str:
 class Topics:
     """The topics of one process."""
 
-    __slots__ = ("_port", "_processes", "_roster", "_stack", "message")
+    __slots__ = ("_port", "_roster", "_stack", "message", "processes")
 
     def __init__(self, port: Port, stack: Stack, roster: Roster, message: type[WireMessage]) -> None:
         self.message = message
         self._port = port
         self._stack = stack
         self._roster = roster
-        self._processes: dict[str, StackProcess] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._processes)
+        self.processes: dict[str, StackProcess] = {}
+        """By topic, those that have begun."""
 
     def of(self, topic: str) -> StackProcess:
         """The process of `topic`, which begins now if it is new. Raises `TopicError`."""
-        process = self._processes.get(topic)
+        process = self.processes.get(topic)
         if process is None:
             if not topic or len(topic.encode(errors="surrogatepass")) > MAX_TOPIC_BYTES:
                 raise TopicError(f"{topic!r} cannot name a topic: use 1 to {MAX_TOPIC_BYTES} bytes of UTF-8")
-            if len(self._processes) >= TOPICS:
+            if len(self.processes) >= TOPICS:
                 raise TopicError(f"{topic!r} would be topic number {TOPICS + 1:,}: a process has at most {TOPICS:,}")
-            process = self._processes[topic] = self._process(topic)
+            process = self.processes[topic] = self._process(topic)
             process.start()
         return process
 
@@ -159,31 +157,31 @@ class Topics:
     def timer(self, timer: Timer) -> None:
         """A timer of a topic is due."""
         assert isinstance(timer, tuple)
-        self._processes[timer[1]].timer(timer[2])
+        self.processes[timer[1]].timer(timer[2])
 
     def pending(self, origin: ProcessId) -> int:
         """Of all topics together."""
-        return sum(process.pending(origin) for process in self._processes.values())
+        return sum(process.pending(origin) for process in self.processes.values())
 
     @property
     def unstable(self) -> int:
         """Of all topics together."""
-        return sum(process.unstable for process in self._processes.values())
+        return sum(process.unstable for process in self.processes.values())
 
     def tables(self) -> dict[str, int]:
         """Of all topics together."""
         sizes: dict[str, int] = {}
-        for process in self._processes.values():
+        for process in self.processes.values():
             for name, size in process.tables().items():
                 sizes[name] = sizes.get(name, 0) + size
         return sizes
 
     def snapshots(self) -> dict[str, bytes]:
         """By topic, what its process must not forget."""
-        return {topic: process.snapshot() for topic, process in self._processes.items()}
+        return {topic: process.snapshot() for topic, process in self.processes.items()}
 
     def restore(self, snapshots: Mapping[str, bytes]) -> None:
         """Take up from there."""
         for topic, snapshot in snapshots.items():
-            process = self._processes[topic] = self._process(topic)
+            process = self.processes[topic] = self._process(topic)
             process.restore(snapshot)

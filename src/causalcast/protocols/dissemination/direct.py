@@ -6,7 +6,7 @@ broadcast, one hop.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from causalcast.model import ProtocolViolationError
 from causalcast.protocols.layers import Dissemination
@@ -32,7 +32,8 @@ class Direct(Dissemination):
 
     def receive(self, sender: ProcessId, message: WireMessage) -> None:
         """Pass `message` up; raises `ProtocolViolationError` if `sender` speaks for somebody else."""
-        origin = message.origin if isinstance(message, BroadcastMessage) else None
-        if origin != sender:
-            raise ProtocolViolationError(f"{sender!r} sent a message in the name of {origin!r}")
-        self.upward(cast("BroadcastMessage", message))
+        if not isinstance(message, BroadcastMessage) or message.origin != sender:
+            raise ProtocolViolationError(
+                f"{sender!r} sent a message in the name of {getattr(message, 'origin', None)!r}"
+            )
+        self.upward(message)

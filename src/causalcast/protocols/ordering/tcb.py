@@ -100,6 +100,8 @@ class TCB:
         self._all_have = self._minima()
         self._pending = [0] * size
         self._phantoms: dict[int, Phantom] = {}
+        self._awaited: dict[int, int] = {}
+        """By slot, the first count whose delivery may let a phantom that waits be used, or overtake it."""
 
     # ------------------------------------------------------------------ the application's side
 
@@ -196,7 +198,8 @@ class TCB:
         self._heard[slot] = counts
         if self._all_have.rise(slot, past, slot, counter):
             self._settle()
-        if self._phantoms:
+        awaited = self._awaited.get(slot)
+        if awaited is not None and awaited <= counter:
             self._apply_phantoms()
         return True
 
@@ -403,6 +406,18 @@ class TCB:
                 past = self._lanes.join(past, [self._lanes.pack(self._heard[slot])])
                 self._hear(slot, self._lanes.unpack(past), past)
             del self._phantoms[slot]
+        self._await()
+
+    def _await(self) -> None:
+        """What the phantoms that are left wait for: the next of their origin, or the first missing of their context."""
+        delivered = self._delivered
+        self._awaited = {slot: delivered[slot] + 1 for slot in self._phantoms}
+        for phantom in self._phantoms.values():
+            for origin, counter in phantom.context:
+                slot = self._slots[origin]
+                if delivered[slot] < counter:
+                    self._awaited[slot] = min(counter, self._awaited.get(slot, counter))
+                    break
 
     # ------------------------------------------------------------------ what the host and the laboratory ask
 
@@ -497,6 +512,7 @@ class TCB:
         self._heard = state.heard
         self._lanes = Lanes(len(self._roster), state.width)
         self._phantoms = {self._slots[phantom.origin]: phantom for phantom in state.phantoms}
+        self._await()
         self._all_have = self._minima()
         self._graph = graph_of(state.nodes, self._roster, self._lanes)
         for node in self._graph.values():
