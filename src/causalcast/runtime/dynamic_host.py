@@ -138,14 +138,15 @@ class DynamicHost(Host):
     def take(self) -> Event:
         self._membership.joins.busy = True
         event = super().take()
-        self._settle(None)
+        if self._watchers or self._membership.neighbours is not self._routed:
+            self._settle(None)
         return event
 
     def between_events(self) -> None:
         """The application asks for the next event, and has done with the last one."""
         joins = self._membership.joins
         joins.busy = False
-        if joins.wanted:
+        if joins.requests:
             self._membership.ordering.settle()
             self._settle(None)
 
@@ -234,17 +235,17 @@ class DynamicHost(Host):
     def send(self, destinations: Sequence[ProcessId], message: WireMessage) -> None:
         body = self._encode(message)
         self.encoded_bytes = len(body)
+        pieces = split(body, self._frame_limit)
+        links = self._dynamic.links
         number, frames = 0, []
         for destination in destinations:
-            link = self._dynamic.link_to(destination)
+            link = links.get(destination) or self._dynamic.link_to(destination)
             if link is None:
                 continue
             # Links that have carried the same number of frames share them.
             if link.next_number != number:
                 number = link.next_number
-                frames = [
-                    data_frame(number + place, piece) for place, piece in enumerate(split(body, self._frame_limit))
-                ]
+                frames = [data_frame(number + place, piece) for place, piece in enumerate(pieces)]
             for frame in frames:
                 link.push(frame)
             if link.full and destination in self._routed:
@@ -289,9 +290,14 @@ class DynamicHost(Host):
     def received(self, link: Link, bodies: Sequence[bytes]) -> None:
         peer = link.peer
         done = 0
+        decode, receive = self._decode, self._process.receive
+        pieces = cast("MemberLink", link).pieces
         try:
             for body in bodies:
-                self._receive(cast("MemberLink", link), body)
+                if pieces or self._retired or is_piece(body):
+                    self._receive(cast("MemberLink", link), body)
+                else:
+                    receive(peer, decode(body))
                 done += 1
         except (*UNDECODABLE, ProtocolViolationError) as error:
             raise LinkError(f"{peer} sent what no correct member sends: {error}") from None

@@ -7,7 +7,7 @@ from typing import Final
 from causalcast.model import ProtocolViolationError
 from causalcast.runtime.limits import LONG_MESSAGE_BYTES
 
-PIECE: Final = 0xC1
+PIECE: Final = b"\xc1"
 """First byte of a frame that holds a piece of a message: no MessagePack begins with it. The next one says if it is the
 last.
 """
@@ -25,7 +25,7 @@ def split(body: bytes, frame_limit: int) -> list[bytes]:
 
 def is_piece(body: bytes) -> bool:
     """Whether it is a piece of a message, not all of it."""
-    return bool(body) and body[0] == PIECE
+    return body[:1] == PIECE
 
 
 def join(pieces: list[bytes], body: bytes) -> bytes | None:
