@@ -8,15 +8,23 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-Kind: TypeAlias = Literal["kill", "stop", "reset", "partition", "join", "leave", "evict"]
+Kind: TypeAlias = Literal["kill", "stop", "reset", "partition", "join", "leave", "evict", "loss", "absence"]
 
 FIXED: Final[tuple[Kind, ...]] = ("kill", "stop", "reset", "partition")
 """What happens to members that are the same from start to end."""
-MOVING: Final[tuple[Kind, ...]] = (*FIXED, "join", "leave", "evict")
-"""What happens to members that come and go."""
+MOVING: Final[tuple[Kind, ...]] = (*FIXED, "join", "leave", "evict", "loss", "absence")
+"""What happens to members that come and go. A loss is a kill after which nobody comes back; in an absence a member is
+killed, and evicted before it comes back.
+"""
 PAUSE_SECONDS: Final = (0.1, 1.5)
 """Between a fault and the next one; faults that last overlap."""
-LASTING_SECONDS: Final = {"kill": (0.0, 3.0), "stop": (0.2, 4.0), "partition": (0.5, 6.0)}
+LASTING_SECONDS: Final = {
+    "kill": (0.0, 3.0),
+    "loss": (0.0, 3.0),
+    "absence": (0.0, 3.0),
+    "stop": (0.2, 4.0),
+    "partition": (0.5, 6.0),
+}
 """How long each lasts: until the member is started again, or is evicted; goes on; or the halves meet."""
 
 

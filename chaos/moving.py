@@ -1,4 +1,4 @@
-"""A group whose members come and go: who is killed is evicted, and another one joins."""
+"""A group whose members come and go, with journals: who is killed comes back, or is evicted, and others join."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from causalcast.cli.control import ask_status, ask_to_evict
+from causalcast.cli.control import ask_status, ask_to_evict, ask_to_leave
 from causalcast.cli.errors import CommandError
 from causalcast.cli.node import EXIT_EVICTED
 from chaos.faults import MOVING, open_plan
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from chaos.faults import Fault, Kind
     from chaos.members import Setting
 
-GOING: Final[tuple[Kind, ...]] = ("kill", "leave", "evict")
+GOING: Final[tuple[Kind, ...]] = ("leave", "evict", "loss", "absence")
 FEWEST, MOST = 4, 7
 """With so many members nobody more goes, or comes."""
 POLL_SECONDS: Final = 0.2
@@ -37,11 +37,11 @@ REST_POLLS: Final = 2
 """How often in a row everything must be found at rest."""
 
 
-async def run_moving(setting: Setting, count: int) -> Report:
+async def run_moving(setting: Setting, count: int, durability: str) -> Report:
     """Everything but the audit."""
     with tempfile.TemporaryDirectory(prefix="chaos-") as sockets:  # whose names must be short
         async with Network() as network:
-            crowd = Crowd(setting, network, Path(sockets))
+            crowd = Crowd(setting, network, Path(sockets), durability)
             try:
                 for _ in range(count):
                     await crowd.join()
@@ -55,30 +55,38 @@ async def run_moving(setting: Setting, count: int) -> Report:
                 await asyncio.gather(speaking, return_exceptions=True)
                 setting.say("  everything heals")
                 await crowd.at_rest()
-                await asyncio.gather(*(member.end() for member in crowd.present()))
+                await asyncio.gather(*map(crowd.leave, crowd.present()))
             finally:
                 crowd.destroy()
-    return Report(crowd.faults, crowd.joined, crowd.joined)
+    return Report(crowd.faults, crowd.joined, crowd.lives)
 
 
 class Crowd:
     """The members of a run, those of now and those of before."""
 
-    def __init__(self, setting: Setting, network: Network, sockets: Path) -> None:
+    def __init__(self, setting: Setting, network: Network, sockets: Path, durability: str) -> None:
         self.faults: Counter[str] = Counter(dict.fromkeys(MOVING, 0))
         self.joined = 0
         self._setting = setting
         self._network = network
         self._sockets = sockets
+        self._durability = durability
         self._draw = random.Random(f"{setting.seed}/choice")
         self._all: list[Member] = []
         self._present: dict[str, Member] = {}
+        self._down: set[str] = set()
+        """Those who will be started again."""
         self._joining = 0
         self._began = time.monotonic()
 
     def present(self) -> Sequence[Member]:
         """Who is a member, as far as nobody has done anything to it."""
         return list(self._present.values())
+
+    @property
+    def lives(self) -> int:
+        """How often a member was started that was let in."""
+        return sum(member.lives for member in self._all if member.opened)
 
     def destroy(self) -> None:
         """Leave nothing behind."""
@@ -96,28 +104,51 @@ class Crowd:
         if kind in ("reset", "partition"):
             await self._disturb(kind, fault.lasts)
             return
-        name = self._draw.choice(list(self._present))
-        member = self._present[name]
-        self._note(f"{kind} {name}")
+        member = self._present[self._draw.choice(sorted(self._present.keys() - self._down))]
+        self._note(f"{kind} {member.name}")
         if kind == "stop":
             await member.stop(fault.lasts)
-            return
-        del self._present[name]
-        if kind == "leave":
-            await member.end()
         elif kind == "kill":
-            await member.kill()
-            await asyncio.sleep(fault.lasts)
-            await self._evict(name)
+            self._down.add(member.name)
+            await member.restart(fault.lasts)
+            self._down.remove(member.name)
         else:
-            await self._evict(name)
-            status = await member.ended(EVICT_SECONDS)
-            if status != EXIT_EVICTED:
-                raise ChaosError(f"{name} was evicted and ended with {status}: {member.last_word}")
-        self._note(f"{kind} {name} done")
+            del self._present[member.name]
+            await self._end(member, kind, fault.lasts)
+        self._note(f"{kind} {member.name} done")
+
+    async def _end(self, member: Member, kind: Kind, lasts: float) -> None:
+        if kind == "leave":
+            await self.leave(member)
+            return
+        if kind in ("loss", "absence"):
+            await member.kill()
+            await asyncio.sleep(lasts)
+        await self._evict(member.name)
+        if kind == "loss":
+            return
+        if kind == "absence":
+            await member.start()
+        status = await member.ended(EVICT_SECONDS)
+        if status != EXIT_EVICTED:
+            raise ChaosError(f"{member.name} was evicted and ended with {status}: {member.last_word}")
+
+    async def leave(self, member: Member) -> None:
+        """Have it leave, which one that is stopped does later; raises `ChaosError` if it does not end well."""
+        deadline = time.monotonic() + EVICT_SECONDS
+        while member.status is None:
+            if time.monotonic() > deadline:
+                raise ChaosError(f"{member.name} did not leave within {EVICT_SECONDS:.0f} s")
+            with contextlib.suppress(CommandError):
+                await asyncio.to_thread(ask_to_leave, self._socket(member.name))
+            await asyncio.sleep(POLL_SECONDS)
+        if member.status:
+            raise ChaosError(f"{member.name} left and ended with {member.status}: {member.last_word}")
 
     def _possible(self, kind: Kind) -> Kind:
-        may_go = len(self._present) > FEWEST
+        may_go = len(self._present) - len(self._down) > FEWEST
+        if kind in ("kill", "stop") and len(self._present) - len(self._down) < FEWEST - 1:
+            return "reset"
         may_come = len(self._present) + self._joining < MOST
         if (kind == "join" and not may_come) or (kind in GOING and not may_go):
             possible = [*(("join",) if may_come else ()), *(GOING if may_go else ())] or ["reset"]
@@ -147,6 +178,7 @@ class Crowd:
         options = (
             *("--stack", "tcb-dynamic", "--control", str(self._socket(name)), "--join", join),
             *("--advertise", f"127.0.0.1:{await self._network.add(name, port)}"),
+            *("--journal", str(self._setting.folder / f"{name}.journal"), "--durability", self._durability),
         )
         member = Member(name, port, self._setting.folder, options)
         self._all.append(member)

@@ -33,7 +33,7 @@ HEAL_SECONDS: Final = 120.0
 Part: TypeAlias = Literal["fixed", "moving"]
 WHAT: Final[dict[Part, str]] = {
     "fixed": "members of tcb with journals",
-    "moving": "members of tcb-dynamic that come and go",
+    "moving": "members of tcb-dynamic with journals that come and go",
 }
 
 
@@ -67,7 +67,7 @@ def run(
     seconds: Annotated[float, typer.Option(min=1, help="How long things go wrong, in all groups together.")] = 600,
     members: Annotated[int, typer.Option(min=5, max=7, help="How many members a group has at first.")] = 5,
     group: Annotated[
-        str, typer.Option(help="`fixed`: members with journals; `moving`: members that come and go; or `both`.")
+        str, typer.Option(help="`fixed`: the same members all the time; `moving`: members that come and go; or `both`.")
     ] = "both",
     seed: Annotated[int, typer.Option(help="Decides the faults; the run itself is real and never the same.")] = 1,
     rate: Annotated[float, typer.Option(min=0.1, help="Broadcasts a second, of all members together.")] = 40,
@@ -110,7 +110,8 @@ def main() -> None:
 def _run_part(part: Part, setting: Setting, members: int, durability: str) -> Outcome:
     folder = setting.folder
     (folder / "trace").mkdir(parents=True)
-    report = asyncio.run(run_fixed(setting, members, durability) if part == "fixed" else run_moving(setting, members))
+    run_group = run_fixed if part == "fixed" else run_moving
+    report = asyncio.run(run_group(setting, members, durability))
     result = run_audit([folder / "trace"], out=folder / "audit", progress=lambda step: setting.say(f"  {step}"))
     write_report(result, folder / "audit" / "report.html")
     outcome = _outcome(part, result, report, setting)
