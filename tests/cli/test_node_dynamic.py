@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import signal
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from causalcast.cli.control import ask_status
+from causalcast.cli.errors import CommandError
 from tests.audit.local import judge
 from tests.cli.command import Node, assert_one_line, free_ports, run
 
@@ -32,10 +33,19 @@ class Group:
         join = [f"127.0.0.1:{self.ports[other]}" for other in self.nodes][:1]
         options = ("--stack", "tcb-dynamic", "--trace", str(self.folder / "trace"), *options)
         options = (*options, "--control", self.control(name), *(("--join", join[0]) if join else ()))
+        comes_back = (self.folder / f"{name}.journal").exists()
         node = self.nodes[name] = Node(name, {name: self.ports[name]}, *options)
-        if join:
+        if join and not comes_back:
             node.wait_for(bool)
+        while comes_back and node.process.poll() is None:
+            with suppress(CommandError):
+                self.ask(name)
+                break
+            time.sleep(0.05)
         return node
+
+    def start_with_journal(self, name: str) -> Node:
+        return self.start(name, "--journal", str(self.folder / f"{name}.journal"))
 
     def say(self, count: int) -> None:
         for number in range(count):
@@ -121,6 +131,37 @@ def test_one_that_is_evicted_while_it_is_stopped_says_so_and_ends_with_status_4(
     nodes.audit()
 
 
+def test_nodes_with_journals_come_back_leave_and_learn_that_they_were_evicted(tmp_path: Path) -> None:
+    with group(tmp_path, "") as nodes:
+        for name in "abc":
+            nodes.start_with_journal(name)
+        nodes.say(20)
+        for name in "ca":
+            nodes.nodes.pop(name).kill()
+            nodes.say(5)
+            nodes.start_with_journal(name)
+        nodes.say(5)
+        nodes.at_rest()
+        assert not nodes.nodes["a"].of("membership")
+        left = run("leave", "--control", nodes.control("a"))
+        assert (left.returncode, left.stdout, left.stderr) == (0, "it has left\n", "")
+        assert nodes.nodes.pop("a").process.wait(5) == 0
+        nodes.nodes.pop("c").end(signal.SIGTERM)  # which is no leave
+        assert nodes.ask("b")["members"] == ["b", "c"]
+        assert run("evict", "c", "--control", nodes.control("b")).stdout == "c is evicted\n"
+        evicted = nodes.start_with_journal("c")
+        assert evicted.process.wait(15) == 4
+        nodes.nodes.pop("c")
+        for name, how in (("a", "has left its group"), ("c", "was evicted from its group")):
+            options = ("--stack", "tcb-dynamic", "--journal", str(tmp_path / f"{name}.journal"))
+            again = run("node", name, "--listen", f":{nodes.ports[name]}", *options)
+            assert_one_line(again, 2, f"of no use any more: {name} {how}")
+        nodes.at_rest()
+    logs = nodes.audit()
+    assert [logs[name][-1]["event"] for name in "ac"] == ["leave", "evict"]
+    assert [sum(row["event"] == "recover" for row in logs[name]) for name in "abc"] == [1, 0, 2]
+
+
 def test_a_node_evicts_who_is_silent_if_it_is_told_to(tmp_path: Path) -> None:
     with group(tmp_path, "") as nodes:
         for name in "ab":
@@ -136,6 +177,7 @@ def test_what_cannot_be(tmp_path: Path) -> None:
         nodes.nodes["a"].wait_for(lambda events: len(events) > 1)
         control = nodes.control("a")
         assert_one_line(run("evict", "x", "--control", control), 2, "'x' is no member; a knows a")
+        assert_one_line(run("leave", "--control", str(tmp_path / "none")), 2, "no node answers")
         used = run("node", "a", "--listen", "127.0.0.1:0", "--stack", "tcb-dynamic", "--join", f":{nodes.ports['a']}")
         assert_one_line(used, 2, "the name 'a' is another member's: take one that is new to the group")
     assert_one_line(run("node", "a", "--listen", ":0", "--stack", "tcb-dynamic", "--evict-after", "1"), 2, "4 seconds")

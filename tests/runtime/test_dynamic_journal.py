@@ -113,6 +113,26 @@ def test_the_journal_says_where_a_member_is_whatever_happens_to_others(
     audited(tmp_path / "trace")
 
 
+def test_a_snapshot_that_is_due_when_it_comes_back_knows_how_far_the_trace_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with crowd("ab", journals=tmp_path, trace=tmp_path / "trace") as members:
+            for _ in range(10):
+                await members.apps["a"].group.broadcast(bytes(1_000))
+            await members.at_rest()
+            monkeypatch.setattr("causalcast.runtime.journal.JOURNAL_INPUTS", 1)
+            for _ in range(2):
+                await members.restart("b")
+                await asyncio.sleep(0.05)
+
+    run(main())
+    rows = audited(tmp_path / "trace")["b"]
+    assert [row["seq"] for row in rows] == list(range(1, len(rows) + 1))
+    assert len(events(rows, "deliver")) == 10
+    assert len(events(rows, "recover")) == 2
+
+
 def test_one_that_closed_is_expected_back_and_gets_what_it_missed(tmp_path: Path) -> None:
     async def main() -> None:
         async with crowd("ab", journals=tmp_path) as members:

@@ -62,6 +62,9 @@ class BaseHost:
         behind = [f"{link.peer} ({link.unacknowledged} frames)" for link in links if link.unacknowledged]
         return f"not everything is acknowledged: {', '.join(behind)}"
 
+    def begin(self) -> None:
+        """The trace, if there is one, has gone as far as the process: `rows` tells the truth from now on."""
+
     async def change(self) -> None:
         """Wait until something may have changed that a broadcast or `close` waits for, or `notify` is called."""
         watcher = asyncio.get_running_loop().create_future()

@@ -347,6 +347,7 @@ class Group:
             # Only now: who cannot have the address must not touch the trace of the one that has it.
             if self._trace is not None:
                 self._begin_trace(past)
+            host.begin()
             self._first = host.first_event()
             if self._first is not None and self._tracer is not None:
                 self._tracer.take(self._first)

@@ -81,7 +81,8 @@ class Host(BaseHost):
         self._journal_fails = False
         self._met: dict[Link, int] = {}
         """The incarnations of peers that are in the journal, as far as this life has met them."""
-        self._checkpointing = False
+        self._checkpointing = True
+        """None is to begin: one is due already, or the trace is behind."""
         self._members = roster
         self._stack = stack
         self._encode = msgspec.msgpack.Encoder().encode
@@ -133,6 +134,9 @@ class Host(BaseHost):
         now = time.time_ns()
         self._note(self._recovered(now))
         return Past(rows, [*steps, (now, None)])
+
+    def begin(self) -> None:
+        self._checkpointing = False
 
     def _begin_life(self, number: int) -> None:
         for link in self._links.values():
