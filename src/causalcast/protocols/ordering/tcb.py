@@ -91,6 +91,8 @@ class TCB:
         self._graph: dict[RawDot, Node] = {}
         """Dots that are not stable here, or whose stable event is not taken."""
         self._delivered = [0] * size
+        self._last: list[RawDot | None] = [None] * size
+        """For each slot of another member, its last dot that is delivered here, if that was since the start."""
         self._deliveries = 0
         self._stable: tuple[int, ...] = (0,) * size
         self._heard: list[tuple[int, ...]] = [self._stable] * size
@@ -169,28 +171,25 @@ class TCB:
         Nothing is asked of it that `_receive_message` would not find to be so, and its past differs from what its
         origin was heard to have in one count. In a burst these are all messages but the first.
         """
-        origin, counter, context = message.origin, message.counter, message.context
-        if len(context) != 1:
+        counter, context = message.counter, message.context
+        slot = self._slots.get(message.origin)
+        if slot is None or len(context) != 1 or counter >= self._lanes.limit:
             return False
-        before = context[0]
-        slot = self._slots.get(origin)
-        if (
-            slot is None
-            or slot == self._my_slot
-            or before[0] != origin
-            or not 1 <= before[1] == counter - 1 == self._delivered[slot]
-            or counter >= self._lanes.limit
-        ):
+        # Names and dots are those that are here already, so that each is held once.
+        last = self._last[slot]
+        if last is None or context[0] != last or counter != last[1] + 1:
             return False
         graph = self._graph
+        origin = last[0]
         dot = origin, counter
         if dot in graph:
             return False
         heard = self._heard[slot]
         counts = (*heard[:slot], counter, *heard[slot + 1 :])
         past = self._all_have.of(slot) + self._lanes.units[slot]
-        self._meter.count += 1 + (before in graph) * self._lanes.words
-        tag = Tag(origin, counter, context, counts, self._roster)
+        self._meter.count += 1 + (last in graph) * self._lanes.words
+        tag = Tag(origin, counter, (last,), counts, self._roster)
+        self._last[slot] = dot
         graph[dot] = Node(slot, counter, DELIVERED, 0, self._deliveries, past, tag)
         self._deliveries += 1
         self._delivered[slot] = counter
@@ -302,6 +301,7 @@ class TCB:
             counts, past = self._past(slot, counter, message.context, pasts)
             tag = Tag(message.origin, counter, message.context, counts, self._roster)
             self._delivered[slot] = counter
+            self._last[slot] = self._roster.names[slot], counter
             self._pending[slot] -= 1
             node.tag = tag
             node.stage = DELIVERED

@@ -96,6 +96,8 @@ class DynamicTCB(Ordering):
         # The middleware's side.
         self.graph = DotGraph()
         self.delivered = dict(self.taken)
+        self._last: dict[ProcessId, RawDot] = {}
+        """The last message of each other member that is delivered here, if that was since the start."""
         self._deliveries = 0
         self._meter = Meter()
         self._vectors = Vectors(roster, roster.topic, self._meter)
@@ -231,24 +233,30 @@ class DynamicTCB(Ordering):
 
     def _follow(self, message: DottedMessage) -> bool:
         """As in `tcb`: deliver what follows only its origin's previous message; returns whether that was it."""
-        origin, counter, context = message.origin, message.counter, message.context
-        if len(context) != 1 or message.seen is not None:
+        counter, context = message.counter, message.context
+        last = self._last.get(message.origin)
+        if last is None or len(context) != 1 or context[0] != last or counter != last[1] + 1:
             return False
-        before, nodes, vectors, membership = context[0], self.graph.nodes, self._vectors, self._membership
+        nodes, vectors, membership = self.graph.nodes, self._vectors, self._membership
+        origin = last[0]
+        dot = origin, counter
+        # Names and dots are those that are here already, so that each is held once.
         past = vectors.heard.get(origin)
         if (
             past is None
-            or before[0] != origin
-            or not 1 <= before[1] == counter - 1 == self.delivered[origin] == vectors.count(past, origin)
+            or message.seen is not None
             or counter >= vectors.lanes.limit
-            or (origin, counter) in nodes
+            or vectors.count(past, origin) != last[1]
+            or dot in nodes
             or not membership.is_calm
         ):
             return False
-        self._meter.count += 1 + (before in nodes) * vectors.lanes.words
+        self._meter.count += 1 + (last in nodes) * vectors.lanes.words
         past += vectors.lanes.units[vectors.view.slots[origin]]
-        tag = DottedTag(origin, counter, context, vectors.messages(past), vectors.view)
-        self.graph.enter(DotNode(origin, counter, DELIVERED, 0, self._deliveries, past, tag, message))
+        tag = DottedTag(origin, counter, (last,), vectors.messages(past), vectors.view)
+        message = DottedMessage(origin, counter, tag.context, message.payload)
+        self._last[origin] = dot
+        self.graph.put(dot, DotNode(origin, counter, DELIVERED, 0, self._deliveries, past, tag, message))
         self._deliveries += 1
         self.delivered[origin] = counter
         membership.news.deliver(Message(message.payload, tag))
@@ -321,6 +329,8 @@ class DynamicTCB(Ordering):
             node.index = self._deliveries
             self._deliveries += 1
             self.delivered[column] = node.counter
+            if isinstance(message, DottedMessage):
+                self._last[column] = column, node.counter
             for after in node.succ or ():
                 after.waits -= 1
                 if not after.waits and after.stage == RECEIVED:
@@ -395,6 +405,7 @@ class DynamicTCB(Ordering):
         for name in names:
             for column in columns_of(name):
                 del self.taken[column], self.delivered[column]
+            self._last.pop(name, None)
             self.phantoms.forget(name)
         self._rename([name for name in self._vectors.view if name not in names])
 

@@ -36,10 +36,13 @@ class DotGraph:
 
     def enter(self, node: DotNode) -> DotNode:
         """One node more."""
-        column = node.column
-        self.nodes[column, node.counter] = node
-        self._of[column] = self._of.get(column, 0) + 1
+        self.put((node.column, node.counter), node)
         return node
+
+    def put(self, dot: RawDot, node: DotNode) -> None:
+        """As `enter`, with the dot of the node as the object to keep."""
+        self.nodes[dot] = node
+        self._of[dot[0]] = self._of.get(dot[0], 0) + 1
 
     def leave(self, node: DotNode) -> None:
         """One less."""
