@@ -16,6 +16,7 @@ from causalcast.runtime.journal import Journal
 from causalcast.runtime.journaled_host import JournaledHost
 from tests.runtime.cluster import run
 from tests.runtime.crowd import Crowd, Listener, audited, churn, crowd, events, host_of, port
+from tests.runtime.test_sessions import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -312,6 +313,24 @@ def test_one_that_was_killed_while_it_joined_goes_on_joining(tmp_path: Path, whe
     run(main())
     logs = audited(tmp_path / "trace")
     assert [row["event"] for row in logs["c"]][:2] == ["join", "recover"]
+
+
+def test_one_that_was_met_before_a_snapshot_and_forgotten_is_met_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with crowd("a", journals=tmp_path) as members:
+            here = f"127.0.0.1:{await port()}"
+            a = members.apps["a"].group
+            await begin_to_join(
+                members, "b", lambda host: host._membership.state == "joining", join=a.address, listen=here
+            )
+            await until(lambda: not a.links())
+            host_of(a)._checkpoint()
+            await members.join("b", listen=here)
+            await members.at_rest()
+            check_replay(members.apps["a"], tmp_path)
+            await members.restart("a")
+
+    run(main())
 
 
 def test_a_join_that_failed_has_used_up_its_name_unless_nobody_was_asked(

@@ -195,8 +195,6 @@ class DynamicHost(Host):
 
     def last_event(self) -> MembershipChanged | None:
         """That this process has left, if nobody has taken that; also if not all have let go of it in time."""
-        if not self.leaves:
-            return None
         if self._membership.leaving:
             return MembershipChanged(left=(self.name,))
         event = self.queue[-1] if self.queue else None

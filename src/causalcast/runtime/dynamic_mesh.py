@@ -142,7 +142,7 @@ class DynamicMesh(BaseMesh[MemberLink]):
         await super().start()
         for link in self.links.values():
             link.said = self._advertise or self.address
-            if link.dialling is None:
+            if link.where is not None:
                 self._begin_dialling(link)
 
     async def introduce(self, address: Address) -> ProcessId:
@@ -221,7 +221,9 @@ class DynamicMesh(BaseMesh[MemberLink]):
     def recall_departure(self, name: ProcessId) -> None:
         """`name` said goodbye."""
         self._remember(name, LEAVING)
-        self.links.pop(name).depart()
+        link = self.links.pop(name, None)
+        if link is not None:
+            link.depart()
 
     def recalled(self) -> None:
         """That was all."""

@@ -56,7 +56,7 @@ class JournaledHost(DynamicHost):
         self._rested = False
         """The application has done with an event, and the journal does not know."""
         self._introduced: dict[ProcessId, tuple[int, Address]] = {}
-        """What the journal knows of peers, as far as this start of the process has met them."""
+        """What the journal says of peers since its snapshot, as far as this start of the process has met them."""
 
     @property
     def _takes_state(self) -> bool:
@@ -231,6 +231,8 @@ class JournaledHost(DynamicHost):
         pieces = {peer: link.pieces for peer, link in mesh.links.items() if link.pieces}
         loose = {name: code for name, (code, _) in self._loose.items()}
         self._rested = False
+        # Who comes again may have no link in it.
+        self._introduced.clear()
         life = self._life.snapshot(busy=self._membership.joins.busy)
         return MovingState(mesh.book.all(), pieces, mesh.gone, loose, life)
 
