@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,11 +55,13 @@ def free_ports(number: int) -> list[int]:
 class Node:
     """A `causalcast node`; its events are collected by a thread."""
 
+    command: ClassVar[tuple[str, ...]] = (COMMAND,)
+
     def __init__(self, name: str, ports: dict[str, int], *options: str) -> None:
         peers = ",".join(f"{peer}=127.0.0.1:{port}" for peer, port in ports.items() if peer != name)
         self.events: list[dict[str, Any]] = []
         self.process = subprocess.Popen(
-            [COMMAND, "node", name, "--listen", f"127.0.0.1:{ports[name]}", "--peers", peers, *options],
+            [*self.command, "node", name, "--listen", f"127.0.0.1:{ports[name]}", "--peers", peers, *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

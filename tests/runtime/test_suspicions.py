@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import json
 import signal
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from causalcast.protocols.pubsub.srpt import root_of
 from causalcast.protocols.pubsub.topic import Stage
 from causalcast.runtime import endpoint, mesh, suspicion
 from tests.audit.local import judge
@@ -23,12 +25,18 @@ if TYPE_CHECKING:
     from tests.runtime.cluster import Application
 
 
-@pytest.mark.parametrize("stack", ["vcube-ps", "vcube-tree"])
+class QuickNode(Node):
+    """Looks for crashes more often."""
+
+    command = (sys.executable, "-m", "tests.runtime.quick_node")
+
+
+@pytest.mark.parametrize("stack", ["vcube-ps", "vcube-tree", "causal-aggregation"])
 def test_four_go_on_when_one_is_killed_and_one_is_stopped_for_a_while(stack: str, tmp_path: Path) -> None:
     ports = dict(zip("abcde", free_ports(5), strict=True))
     topic = b"pub t " if stack == "vcube-ps" else b""
     with contextlib.ExitStack() as ending:
-        nodes = {name: Node(name, ports, "--stack", stack, "--trace", str(tmp_path)) for name in ports}
+        nodes = {name: QuickNode(name, ports, "--stack", stack, "--trace", str(tmp_path)) for name in ports}
         for node in nodes.values():
             ending.callback(node.kill)
 
@@ -147,3 +155,44 @@ def test_a_silent_member_for_which_too_much_waits_is_given_up(monkeypatch: pytes
             assert (link.reason or "").startswith("it is given up: it was silent, and ")
 
     run(main())
+
+
+@pytest.mark.usefixtures("_quick")
+def test_a_subscriber_of_a_single_tree_that_is_gone_stops_nobody_and_its_root_is_missed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In the tree of topic `t` among four, a is the root, and d a leaf."""
+    monkeypatch.setattr("causalcast.runtime.link.RESEND_FRAMES", 100)
+    assert root_of("t", 4) == 0
+
+    async def main() -> None:
+        async with (
+            proxies() as (made, through),
+            members("abcd", through, stack="srpt-s") as groups,
+            applications(groups) as (a, b, c, d),
+        ):
+            topic = b.group.topic("t")
+            for app in (a, b, c, d):
+                await app.group.topic("t").subscribe()
+                trees = app.group._host.process.dissemination._topics  # type: ignore[attr-defined]
+                while not trees["t"].own:
+                    await asyncio.sleep(0.01)
+            await topic.publish(b"first")
+            for app in (a, c, d):
+                await app.until_delivered(1)
+            for proxy in around(made, "d"):
+                proxy.open.clear()
+            for number in range(300):
+                await topic.publish(b"%d" % number)
+            for app in (a, c):
+                await app.until_delivered(301)
+            for proxy in around(made, "a"):
+                proxy.open.clear()
+            await topic.publish(b"into nothing")
+            await until_silent([b, c], 2)
+            assert len(c.payloads("b")) == 301
+
+    with caplog.at_level("WARNING", "causalcast"):
+        run(main())
+    for name in "bc":
+        assert any(record.getMessage().startswith(f"{name}: nothing was heard of a") for record in caplog.records)

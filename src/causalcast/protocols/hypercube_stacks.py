@@ -5,12 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from causalcast.protocols.dissemination.aggregating_tree import (
-    AggregatingSingleTree,
-    AggregatingTree,
-    BundlingTree,
-    Packet,
-)
+from causalcast.protocols.dissemination.aggregating_repair import RepairedAggregatingTree
+from causalcast.protocols.dissemination.aggregating_tree import AggregatingSingleTree, Packet
+from causalcast.protocols.dissemination.bundling_tree import BundlingTree
 from causalcast.protocols.dissemination.repaired_tree import (
     Complete,
     RepairedSingleTree,
@@ -82,6 +79,15 @@ _causal = partial(
     source="002, algorithm 2",
 )
 
+_aggregating = partial(
+    _causal,
+    dissemination=RepairedAggregatingTree,
+    wire_types=(CausalMessage, *RepairedAggregatingTree.wire_types),
+    suspects=True,
+    process_cost="O(n) counts, the messages that wait or are held, the last 1,024 of each member",
+    source="002, algorithm 2 and section 6.2.2.1",
+)
+
 _topics = partial(
     TopicStack,
     membership=VCube,
@@ -98,6 +104,7 @@ _single_rooted = partial(
     message_cost="1 number; 1 copy per subscriber and relay, log2(n) of them by the root",
     process_cost="the subscribers as a set, 2 counts per link used",
     source="002, sections 5.3 and 5.6.7",
+    suspects=True,
 )
 
 _repaired = partial(
@@ -112,10 +119,9 @@ _repaired = partial(
 )
 
 HYPERCUBE_STACKS: Final = (
-    _causal(
+    _aggregating(
         name="causal-aggregation",
         summary="causal order by vectors over VCube trees, messages sent with those they wait for",
-        dissemination=AggregatingTree,
     ),
     _causal(
         name="causal-aggregation-off",
@@ -135,14 +141,13 @@ HYPERCUBE_STACKS: Final = (
         dissemination=SingleTree,
         message_cost="2 numbers per entry changed; n sends",
     ),
-    _causal(
+    _aggregating(
         name="causal-aggregation-barriers",
         summary="causal aggregation by causal barriers instead of vectors",
-        dissemination=AggregatingTree,
         ordering=DirectBarrier,
         message_cost="2 numbers per direct dependency; at most n-1 packets",
     ),
-    _causal(
+    _aggregating(
         name="causal-aggregation-bundling",
         summary="causal aggregation, unrelated messages bundled while others wait",
         dissemination=BundlingTree,

@@ -1,4 +1,4 @@
-"""What a crash costs on the stacks of document 002 that repair nothing: P2, and never P1 or P3."""
+"""What a crash costs on the stacks of document 002 with a single root: P2, and never P1 or P3."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from tests.protocols.vcube.worlds import Run
     [
         ("srpt-s", ("t", "u")),
         ("srpt-b", ("t", "u")),
-        ("causal-aggregation", ("",)),
+        ("causal-aggregation-off", ("",)),
         ("causal-aggregation-single-tree", ("",)),
-        ("causal-aggregation-barriers", ("",)),
     ],
 )
 def test_a_crash_costs_messages_and_no_order(name: str, topics: tuple[str, ...]) -> None:

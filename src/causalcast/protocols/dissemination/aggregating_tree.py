@@ -3,25 +3,21 @@
 Source: document 002, algorithm 2 (sections 4.3 and 4.4). A process holds back a message for one child while it is
 itself still to receive, and to send to that child, a message that the held one names. When that comes, all that it
 frees goes to the child in one packet, of at most 1,500 bytes with a header of 20. No timers: the child could not have
-delivered what was held. Keeps P1 and P2 while nobody crashes. Per broadcast at most n-1 packets. Per process: a count
-per member, and the messages held.
+delivered what was held. Keeps P1 and P2 while nobody crashes; `aggregating_repair` is for those who do. Per broadcast
+at most n-1 packets. Per process: a count per member, and the messages held.
 
 `AggregatingTree` is over one tree per source, `AggregatingSingleTree` over one for all (section 4.5.6).
-`BundlingTree` also keeps back, for a child that something is held for, what could go at once, so as to send them
-together (section 6.2.2.2).
 
 Departures from the print. `vector_max` is advanced as far as it goes before anything is aggregated, once per child for
 all that became ready: as printed the same packet is sent once per advance (lines 17 to 22). A message is compared with
 what it names, not with full vectors, which a compressed vector stands for: it is also held while one that it names is
 held for the same child. With barriers that makes up for indirect dependencies, which the document gives as the reason
 against them (section 4.4). A packet's messages each go to their own children, so the packet's sender decides nothing.
-Bundling needs a timer against the letter of section 6.2.2.2: two processes may keep back for each other's sake what the
-other waits for.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from causalcast.model import ProtocolViolationError
 from causalcast.protocols.dissemination.single_tree import ROOT
@@ -30,20 +26,17 @@ from causalcast.protocols.ordering.aggregation import CausalMessage, check_messa
 from causalcast.protocols.port import BroadcastMessage, WireMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from causalcast.model import ProcessId
     from causalcast.protocols.membership.vcube import VCube
-    from causalcast.protocols.port import Port, Timer
+    from causalcast.protocols.port import Port
 
 PACKET_BYTES: Final = 1_500
 HEADER_BYTES: Final = 20
 ID_BYTES: Final = 2
 ENTRY_BYTES: Final = 4
 """Sizes as section 4.5 counts them: of a packet at most, of its header, of a source's identity, of a vector entry."""
-
-BUNDLING_NS: Final = 200_000_000
-"""How long at most what could go at once is kept back for company."""
 
 
 class Packet(WireMessage, frozen=True, array_like=True, gc=False, tag=42):
@@ -82,7 +75,7 @@ class Tally:
 class AggregatingTree(Dissemination):
     """Causal aggregation over the tree of each source."""
 
-    wire_types = (Packet,)
+    wire_types: ClassVar[tuple[type[WireMessage], ...]] = (Packet,)
 
     __slots__ = ("_beyond", "_heights", "_held", "_held_dots", "_membership", "_port", "_received", "tally")
 
@@ -168,7 +161,7 @@ class AggregatingTree(Dissemination):
         steps = [
             (message, slots[message.origin], s)
             for message in ready
-            for s in range(1, self._height(slots[message.origin]) + 1)
+            for s in range(1, self._reach(message, slots[message.origin]) + 1)
             if children[s - 1] >= 0
         ]
         if len(ready) > 1:
@@ -183,6 +176,10 @@ class AggregatingTree(Dissemination):
                 self._release(message, slot, s, going.setdefault(s, []))
         for s, messages in going.items():
             self._send(s, messages)
+
+    def _reach(self, message: CausalMessage, slot: int) -> int:
+        """Into how many clusters this message of `slot` is to go from here."""
+        return self._height(slot)
 
     def _release(self, message: CausalMessage, slot: int, s: int, out: list[CausalMessage]) -> None:
         """`message` can go to the child of cluster `s`, and with it what was held for it."""
@@ -220,17 +217,22 @@ class AggregatingTree(Dissemination):
         """Send `messages` to the child of cluster `s`, in as few packets as they fit into."""
         membership = self._membership
         destination = (membership.roster.names[membership.children()[s - 1]],)
+        for packet in self._packets(messages):
+            self._port.send(destination, packet)
+
+    def _packets(self, messages: list[CausalMessage]) -> Iterator[Packet]:
+        """These messages in as few packets as they fit into."""
         start, size = 0, HEADER_BYTES
         for end, message in enumerate(messages):
             more = message_bytes(message)
             if end > start and size + more > PACKET_BYTES:
                 self.tally.full += 1
                 self.tally.count(end - start, size)
-                self._port.send(destination, Packet(tuple(messages[start:end])))
+                yield Packet(tuple(messages[start:end]))
                 start, size = end, HEADER_BYTES
             size += more
         self.tally.count(len(messages) - start, size)
-        self._port.send(destination, Packet(tuple(messages[start:])))
+        yield Packet(tuple(messages[start:]))
 
     def tables(self) -> dict[str, int]:
         """The sizes of what must be empty at rest."""
@@ -264,41 +266,3 @@ class AggregatingSingleTree(AggregatingTree):
     def _serves(self, slot: int, s: int) -> bool:
         # A child has its own messages before they come back to it.
         return slot != self._membership.children()[s - 1] and super()._serves(slot, s)
-
-
-class BundlingTree(AggregatingTree):
-    """Causal aggregation that lets what could go at once wait for what is held for the same child."""
-
-    timers = ("bundle",)
-
-    __slots__ = ("_kept",)
-
-    def __init__(self, port: Port, membership: VCube) -> None:
-        super().__init__(port, membership)
-        self._kept: dict[int, list[CausalMessage]] = {}
-        """By cluster: what could go to its child."""
-
-    def _send(self, s: int, messages: list[CausalMessage]) -> None:
-        kept = self._kept.get(s)
-        if len(messages) > 1 or not any(cluster == s for cluster, _, _ in self._held):
-            if kept is not None:
-                del self._kept[s]
-                self._port.cancel_timer(("bundle", s))
-                messages = kept + messages
-            super()._send(s, messages)
-        elif kept is None:
-            self._kept[s] = list(messages)
-            self._port.set_timer(BUNDLING_NS, ("bundle", s))
-        else:
-            kept.extend(messages)
-
-    def timer(self, timer: Timer) -> None:
-        """Enough waited: what is kept for a child goes."""
-        s = timer[1] if isinstance(timer, tuple) else timer
-        messages = self._kept.pop(int(str(s)), None)
-        if messages:
-            super()._send(int(str(s)), messages)
-
-    def tables(self) -> dict[str, int]:
-        """The sizes of what must be empty at rest."""
-        return {**super().tables(), "kept": len(self._kept)}
