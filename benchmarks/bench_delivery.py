@@ -1,14 +1,18 @@
 """The delivery bench: process CPU time per remote delivery, against a bare asyncio TCP mesh in the same run.
 
-Every member is an operating-system process on loopback. Each broadcasts M messages of 64 bytes as fast as its host
-lets it, and takes everything that comes. A second table, `delivery_one_a_turn`, has the case that is hardest for tags:
-each member gives way to the event loop after each message, so that writes are small and nearly every message has one of
-every member just before it. The bare mesh moves the same
-payloads with nothing on top: length-prefixed frames, one write a message and peer, no order, no acknowledgement, no
-reconnection. CPU time counts from when all are connected until every member has delivered everything and, with
-causalcast, has seen every message become stable. Members of `tcb` are fixed; those of `tcb-dynamic` have all joined
-before. A third table, `delivery_with_journal`, compares members with and
-without a journal; waiting for the disk is no CPU time and not in it. Run with `python benchmarks/bench_delivery.py`.
+Every member is an operating-system process on loopback. Each broadcasts messages of 64 bytes as fast as its host lets
+it, and takes everything that comes. The bare mesh moves the same payloads with nothing on top: length-prefixed frames,
+one write a message and peer, no order, no acknowledgement, no reconnection. CPU time counts from when all are connected
+until every member has delivered everything and, with causalcast, has seen every message become stable; waiting for the
+disk is no CPU time and not in it. Members of `tcb` are fixed, without and with a journal; those of `tcb-dynamic` have
+all joined before.
+
+A second table, `delivery_one_a_turn`, has the case that is hardest for tags: each member gives way to the event loop
+after each message, so that writes are small and nearly every message has one of every member just before it. A third,
+`delivery_beside_a_stopped_member`, compares four members with four of five, the fifth of which is stopped before they
+begin: CPU time and rate until each has delivered all of the others. Nothing becomes stable meanwhile, and what four
+alone spend on that they do not; when the fifth goes on, it must get everything.
+Run with `python benchmarks/bench_delivery.py`.
 """
 
 from __future__ import annotations
@@ -16,6 +20,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import multiprocessing
+import os
+import signal
 import struct
 import sys
 import tempfile
@@ -23,14 +29,13 @@ import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import causalcast
 from benchmarks.report import Case, write
-from causalcast.runtime.journal import DURABILITIES
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -44,7 +49,39 @@ BURST = 64
 """Messages the bare mesh writes before the event loop gets a turn; a `Group` gives way by itself after as many."""
 LENGTH = struct.Struct("!I")
 DYNAMIC = "tcb-dynamic"
+KINDS = {
+    "bare": "bare mesh",
+    "none": "tcb",
+    DYNAMIC: DYNAMIC,
+    "interval": "tcb, journal, interval",
+    "every-message": "tcb, journal, every-message",
+}
+"""What is measured, and what it is called: the bare mesh, `tcb` by durability, `tcb-dynamic`."""
 SPAWN = multiprocessing.get_context("spawn")
+
+
+class Load(NamedTuple):
+    """What the members do."""
+
+    members: int
+    messages: int
+    """Of each of them."""
+    burst: int = BURST
+    stopped: bool = False
+    """The first member is silent, and stopped until the others have done."""
+    until_stable: bool = True
+    """The others have done when everything is stable, not when everything is delivered."""
+
+    @property
+    def speakers(self) -> int:
+        return self.members - self.stopped
+
+
+class Spent(NamedTuple):
+    """What one run took."""
+
+    cpu_us_per_delivery: float
+    deliveries_per_second: float
 
 
 class BareMember:
@@ -91,33 +128,31 @@ class BareProtocol(asyncio.Protocol):
             self.member.complete.set()
 
 
-async def run_bare(index: int, size: int, messages: int, burst: int, control: Connection) -> float:
+async def run_bare(index: int, load: Load, control: Connection) -> None:
     loop = asyncio.get_running_loop()
-    member = BareMember((size - 1) * messages)
+    member = BareMember((load.members - 1) * load.messages)
     server = await loop.create_server(lambda: BareProtocol(member), "127.0.0.1", 0)
     control.send(server.sockets[0].getsockname()[1])
     ports = await asyncio.to_thread(control.recv)
     for port in ports[index + 1 :]:
         await loop.create_connection(lambda: BareProtocol(member), "127.0.0.1", port)
-    while len(member.peers) < size - 1:
+    while len(member.peers) < load.members - 1:
         await asyncio.sleep(0.01)
     control.send("connected")
     await asyncio.to_thread(control.recv)
-    start = time.process_time()
+    began, start = time.monotonic(), time.process_time()
     frame = LENGTH.pack(len(PAYLOAD)) + PAYLOAD
-    for number in range(messages):
+    for number in range(load.messages):
         for peer in member.peers:
             peer.transport.write(frame)
-        if number % burst == 0:
+        if number % load.burst == 0:
             await asyncio.sleep(0)
             for peer in member.peers:
                 await peer.writable.wait()
     await member.complete.wait()
-    spent = time.process_time() - start
-    control.send(spent)
+    control.send((time.process_time() - start, time.monotonic() - began))
     await asyncio.to_thread(control.recv)
     server.close()
-    return spent
 
 
 def member_of(index: int, size: int, known: list[int], kind: str, folder: str) -> Group:
@@ -138,56 +173,59 @@ def member_of(index: int, size: int, known: list[int], kind: str, folder: str) -
     )
 
 
-async def run_causalcast(index: int, size: int, messages: int, burst: int, control: Connection, kind: str) -> float:
+async def take_all(group: Group, load: Load, expected: int) -> None:
+    """Take events until everything that counts has come."""
+    delivered = stable = 0
+    async for event in group:
+        if isinstance(event, causalcast.Delivered):
+            delivered += 1
+        elif isinstance(event, causalcast.Stable):
+            stable += 1
+        if delivered == expected and (not load.until_stable or stable == load.speakers * load.messages):
+            return
+
+
+async def run_causalcast(index: int, load: Load, control: Connection, kind: str) -> None:
     # The largest name is dialled by all and dials nobody: members open from the last to the first.
     known = await asyncio.to_thread(control.recv)
+    speaks = index > 0 or not load.stopped
     async with AsyncExitStack() as exits:
         folder = exits.enter_context(tempfile.TemporaryDirectory())
-        group = await exits.enter_async_context(member_of(index, size, known, kind, folder))
+        group = await exits.enter_async_context(member_of(index, load.members, known, kind, folder))
         control.send(int(group.address.rpartition(":")[2]))
-        while len(group.members) < size or not all(link.connected for link in group.links()):
+        while len(group.members) < load.members or not all(link.connected for link in group.links()):
             await asyncio.sleep(0.01)
         control.send("connected")
         await asyncio.to_thread(control.recv)
-        start = time.process_time()
+        began, start = time.monotonic(), time.process_time()
 
         async def broadcast() -> None:
-            for _ in range(messages):
+            for _ in range(load.messages if speaks else 0):
                 await group.broadcast(PAYLOAD)
-                if burst == 1:
+                if load.burst == 1:
                     await asyncio.sleep(0)
 
         sending = asyncio.create_task(broadcast())
-        delivered = stable = 0
-        async for event in group:
-            if isinstance(event, causalcast.Delivered):
-                delivered += 1
-            elif isinstance(event, causalcast.Stable):
-                stable += 1
-                if stable == size * messages:
-                    break
-        spent = time.process_time() - start
-        assert delivered == (size - 1) * messages
+        await take_all(group, load, (load.speakers - speaks) * load.messages)
+        control.send((time.process_time() - start, time.monotonic() - began))
         await sending
-        control.send(spent)
         await asyncio.to_thread(control.recv)
-    return spent
 
 
-def member(kind: str, index: int, size: int, messages: int, burst: int, control: Connection) -> None:
+def member(kind: str, index: int, load: Load, control: Connection) -> None:
     if kind == "bare":
-        asyncio.run(run_bare(index, size, messages, burst, control))
+        asyncio.run(run_bare(index, load, control))
     else:
-        asyncio.run(run_causalcast(index, size, messages, burst, control, kind))
+        asyncio.run(run_causalcast(index, load, control, kind))
 
 
-def measure(kind: str, size: int, messages: int, burst: int) -> float:
-    """CPU microseconds per remote delivery, over all processes; `kind` is "bare", "tcb-dynamic" or a durability."""
+def measure(kind: str, load: Load) -> Spent:
+    """One run, over all processes that broadcast."""
     controls: list[Connection] = []
     processes: list[SpawnProcess] = []
-    for index in range(size):
+    for index in range(load.members):
         mine, theirs = SPAWN.Pipe()
-        process = SPAWN.Process(target=member, args=(kind, index, size, messages, burst, theirs))
+        process = SPAWN.Process(target=member, args=(kind, index, load, theirs))
         process.start()
         controls.append(mine)
         processes.append(process)
@@ -200,61 +238,79 @@ def measure(kind: str, size: int, messages: int, burst: int) -> float:
         for control in reversed(controls):
             control.send(known)
             known = [control.recv(), *known]
-    for step in ("go", "end"):
-        answers = [control.recv() for control in controls]
-        for control in controls:
-            control.send(step)
+    for control in controls:
+        control.recv()
+    if load.stopped:
+        os.kill(processes[0].pid or 0, signal.SIGSTOP)
+    for control in controls:
+        control.send("go")
+    answers = [control.recv() for control in controls[load.stopped :]]
+    if load.stopped:
+        os.kill(processes[0].pid or 0, signal.SIGCONT)
+        controls[0].recv()
+    for control in controls:
+        control.send("end")
     for process in processes:
         process.join()
-    return float(sum(answers)) / (size * (size - 1) * messages) * 1e6
+    deliveries = load.speakers * (load.speakers - 1) * load.messages
+    return Spent(sum(cpu for cpu, _ in answers) / deliveries * 1e6, deliveries / max(wall for _, wall in answers))
+
+
+def costs(load: Load, rounds: int) -> list[Case]:
+    """CPU time of each kind, in turn; medians."""
+    spent: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    for _ in range(rounds):
+        for kind, values in spent.items():
+            values.append(measure(kind, load).cpu_us_per_delivery)
+    total = load.members * load.messages
+    bare = median(spent["bare"])
+    return [
+        Case(
+            f"{load.members} members, {total:,} messages: {name}",
+            {
+                "members": load.members,
+                "messages": total,
+                "us_per_delivery": median(spent[kind]),
+                "ratio_to_bare_mesh": median(spent[kind]) / bare,
+            },
+        )
+        for kind, name in KINDS.items()
+    ]
+
+
+def beside_a_stopped_member(kind: str, messages: int, rounds: int) -> Case:
+    """Four members, and four of five with the fifth stopped; medians."""
+    loads = {
+        "four": Load(4, messages, until_stable=False),
+        "four_of_five": Load(5, messages, stopped=True, until_stable=False),
+    }
+    spent: dict[str, list[Spent]] = {name: [] for name in loads}
+    for _ in range(rounds):
+        for name, load in loads.items():
+            spent[name].append(measure(kind, load))
+    figures: dict[str, float] = {}
+    for what in Spent._fields:
+        four, four_of_five = (median(getattr(run, what) for run in runs) for runs in spent.values())
+        figures |= {what: four_of_five, f"{what}_of_four_alone": four, f"{what}_ratio": four_of_five / four}
+    return Case(f"{KINDS[kind]}, {4 * messages:,} messages", figures)
 
 
 def main() -> None:
     """Measure and report."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3, help="runs of each kind, in turn; the median counts")
-    parser.add_argument("--quick", action="store_true", help="one round of 2,000 messages only")
+    parser.add_argument("--quick", action="store_true", help="one round, without the case of 100,000 messages")
     options = parser.parse_args()
     rounds: int = 1 if options.quick else options.rounds
-    in_bursts: list[Case] = []
-    one_a_turn: list[Case] = []
-    workloads = [(size, messages, BURST) for size in (4, 8) for messages in (2_000, 10_000)]
-    workloads += [(size, 2_000, 1) for size in (4, 8)]
-    for size, messages, burst in workloads:
-        if options.quick and messages > 2_000:
-            continue
-        figures: dict[str, list[float]] = {"bare": [], "none": [], DYNAMIC: []}
-        for _ in range(rounds):
-            for kind, values in figures.items():
-                values.append(measure(kind, size, messages, burst))
-        bare, ours, dynamic = (median(values) for values in figures.values())
-        (one_a_turn if burst == 1 else in_bursts).append(
-            Case(
-                f"{size} members, {messages:,} messages each",
-                {
-                    "members": size,
-                    "messages": messages,
-                    "bare_mesh_us_per_delivery": bare,
-                    "causalcast_us_per_delivery": ours,
-                    "ratio_to_bare_mesh": ours / bare,
-                    "tcb_dynamic_us_per_delivery": dynamic,
-                    "tcb_dynamic_ratio_to_bare_mesh": dynamic / bare,
-                },
-            )
-        )
-    journals = []
-    for messages, burst in ((2_000, BURST), (2_000, 1)):
-        costs = {kind: median(measure(kind, 4, messages, burst) for _ in range(rounds)) for kind in DURABILITIES}
-        journals.append(
-            Case(
-                f"4 members, {messages:,} messages each, {burst} a turn",
-                {"members": 4, "messages": messages, "a_turn": burst}
-                | {f"{kind.replace('-', '_')}_us_per_delivery": cost for kind, cost in costs.items()},
-            )
-        )
+    in_bursts = [*costs(Load(4, 500), rounds), *costs(Load(8, 1_000), rounds)]
+    if not options.quick:
+        in_bursts += costs(Load(4, 25_000), 1)
     write("delivery", in_bursts)
-    write("delivery_with_journal", journals)
-    write("delivery_one_a_turn", one_a_turn)
+    write("delivery_one_a_turn", costs(Load(4, 2_000, burst=1), rounds))
+    write(
+        "delivery_beside_a_stopped_member",
+        [beside_a_stopped_member(kind, 5_000, rounds) for kind in ("none", DYNAMIC)],
+    )
 
 
 if __name__ == "__main__":
