@@ -216,6 +216,24 @@ class Pings(Probe):
         return {"ping_ns": Histogram(self._times)}
 
 
+class Comings(Probe):
+    """Who comes and who goes."""
+
+    metrics: ClassVar = (
+        Metric("joins", "processes", "processes that became members after the start"),
+        Metric("leaves", "processes", "processes that left"),
+        Metric("members_at_end", "processes", "processes that are members at the end"),
+    )
+    _simulator: Simulator
+
+    def begin(self, simulator: Simulator) -> None:
+        self._simulator = simulator
+
+    def result(self) -> Mapping[str, Measured]:
+        counters = self._simulator.counters
+        return {"joins": counters.joins, "leaves": counters.leaves, "members_at_end": len(members(self._simulator))}
+
+
 class Openings(Probe):
     """What it takes to make new links safe, summed over all processes (001, algorithm 3: retries and failures).
 
