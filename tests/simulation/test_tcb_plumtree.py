@@ -75,5 +75,5 @@ def test_a_hundred_members_along_a_tree() -> None:
         assert len(set(witness.stable)) == len(witness.stable) == SENDERS
         tables = simulator.hosts[witness.name].process.tables()
         assert tables.pop("kept") <= BY_NUMBER.messages
-        assert tables.pop("origins") <= NODES
+        assert tables.pop("origins") <= 2 * NODES  # of messages, and of what idle members say
         assert set(tables.values()) == {0}, tables
