@@ -28,7 +28,7 @@ fuzz: $(VENV)/.has-dev ## Coverage-guided fuzzing of what members read from the 
 	@$(BIN)/python -m fuzz --seconds $(if $(filter command line environment,$(origin SECONDS)),$(SECONDS),60)
 
 test: lint $(VENV)/.has-browser ## Lint, types, import contracts and all tests
-	$(BIN)/pytest -n 2 --dist loadscope
+	$(BIN)/pytest -n 2 --dist worksteal --durations=20
 
 lint: $(VENV)/.has-dev $(VENV)/.has-java ## Lint, formatting, types and import contracts only
 	$(BIN)/ruff check
