@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo demo-gossip demo-pubsub chaos test lint bench bench-audit docs java browser clean
+.PHONY: help demo demo-gossip demo-pubsub chaos fuzz test lint bench bench-audit docs java browser clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -24,8 +24,11 @@ SECONDS := 600
 chaos: $(VENV)/.has-audit $(VENV)/.has-java ## Members killed, stopped, cut off, joining, leaving, evicted for SECONDS=600, and the audit on Spark
 	@$(BIN)/python -m chaos --seconds $(SECONDS)
 
+fuzz: $(VENV)/.has-dev ## Coverage-guided fuzzing of what members read from the network, SECONDS=60 for each of four targets
+	@$(BIN)/python -m fuzz --seconds $(if $(filter command line environment,$(origin SECONDS)),$(SECONDS),60)
+
 test: lint $(VENV)/.has-browser ## Lint, types, import contracts and all tests
-	$(BIN)/pytest -n 2 --dist loadscope
+	$(BIN)/pytest -n 2 --dist worksteal --durations=20
 
 lint: $(VENV)/.has-dev $(VENV)/.has-java ## Lint, formatting, types and import contracts only
 	$(BIN)/ruff check

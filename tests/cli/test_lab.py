@@ -40,6 +40,12 @@ def test_run_repeat_and_compare(tmp_path: Path) -> None:
     assert re.search(r"nodes 3, seed 1: max of entries is 3, was 2", changed.stdout)
     (tmp_path / "kept" / "tiny.json").write_text(json.dumps(summary))
 
+    shown = run("lab", "show", path, "--results", kept)
+    assert shown.returncode == 0
+    assert re.search(r"entries +│ max +│ entries +│ 4 ", shown.stdout), shown.stdout
+    assert "seeds 1, 2;" in shown.stdout
+    assert_one_line(run("lab", "show", path, "--results", str(tmp_path)), 2, "has no results of tiny")
+
     pages = tmp_path / "pages"
     compared = run("lab", "compare", path, "--results", kept, "--out", str(pages), "--json")
     rows = {row["id"]: row for row in json.loads(compared.stdout)["rows"]}

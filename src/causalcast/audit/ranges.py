@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
 
+AT_ONCE: Final = 2**22
+"""Numbers in what is looked at at once, where one process's messages are compared with all origins or joiners."""
+
 
 def expand(parts: list[tuple[Ints, Ints]]) -> Ints:
     """Return the union of ranges of numbers, sorted."""
@@ -117,3 +120,9 @@ def order_of(*columns: Ints) -> Ints:
     if bool((key[1:] >= key[:-1]).all()):
         return np.arange(key.size)
     return np.argsort(key, kind="stable")
+
+
+def portions(size: int, width: int) -> Iterator[slice]:
+    """Cut `size` columns of `width` numbers each into parts of `AT_ONCE` numbers at most, or one column."""
+    step = max(AT_ONCE // max(width, 1), 1)
+    return (slice(start, start + step) for start in range(0, size, step))

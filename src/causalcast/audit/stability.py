@@ -10,6 +10,7 @@ from causalcast.audit.events import NO_VALUE
 from causalcast.audit.members import FOREVER
 from causalcast.audit.metrics import logarithm
 from causalcast.audit.order import check_order, first_per_cause
+from causalcast.audit.ranges import portions
 from causalcast.audit.topic_clock import NEVER
 from causalcast.audit.violations import (
     CONCURRENT_AFTER_STABLE,
@@ -90,9 +91,10 @@ def _check_soundness(view: View, stable: Ints, given: Ints) -> None:
     # What a joiner sends may follow, by the state it joined with, what its log never shows. Against a message that
     # may have been in that state, only what no joiner had a part in can be called concurrent.
     settled, untouched = np.ones(given.size, dtype=bool), np.ones(judged.size, dtype=bool)
-    for joiner, first, last in topic.joiners:
-        settled &= view.after_join(given, joiner, last)
-        untouched &= ~view.after_join(judged, joiner, first)
+    for part in portions(given.size, len(topic.joiners)):
+        settled[part] = view.after_joins(given[part], [(j, last) for j, _, last in topic.joiners]).all(axis=0)
+    for part in portions(judged.size, len(topic.joiners)):
+        untouched[part] = ~view.after_joins(judged[part], [(j, first) for j, first, _ in topic.joiners]).any(axis=0)
     found = _premature(view, stable, given[settled], judged)
     found += _premature(view, stable, given[~settled], judged[untouched])
     if found:
@@ -108,11 +110,9 @@ def _premature(view: View, stable: Ints, given: Ints, judged: Ints) -> list[tupl
     topic = view.topic
     at = view.position[judged]
     suspects: list[int] = []
-    for a in range(len(topic.origins)):
+    for a in np.unique(topic.owner[given]).tolist():
         block = topic.block(a)
         mine = given[(given >= block.start) & (given < block.stop)]
-        if mine.size == 0:
-            continue
         least = np.minimum.accumulate(topic.past[a][judged][::-1])[::-1]
         after = np.searchsorted(at, stable[mine], side="right")
         floor = np.append(least, NEVER)[after]

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from causalcast.audit.ranges import AT_ONCE, places, portions
 from causalcast.audit.violations import TAG_OVER, TAG_UNDER, TAG_UNKNOWN
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from causalcast.audit.digests import TopicBody
+    from causalcast.audit.topic_clock import TopicClock
     from causalcast.audit.view import View
 
     Ints = NDArray[np.int64]
@@ -39,14 +41,15 @@ def check_tags(view: View, log: TopicBody) -> None:
         inherited = ~view.owed[dots] & (view.position[dots] == 0)
         over &= ~inherited
         unknown[:] = False
-    if over.any() or unknown.any():
+    doubted = np.flatnonzero((over | unknown) & (of >= 0))
+    if doubted.size:
         # So did what follows the message of one who came late.
-        for j, came, rejoined in topic.joiners:
-            if j == view.own:
-                continue
-            touched = (of >= 0) & view.after_join(of, j, came)
-            over &= ~(touched & ~view.after_join(dots, j, rejoined))
-            unknown &= ~touched
+        others = [each for each in topic.joiners if each[0] != view.own]
+        for some in portions(doubted.size, len(others)):
+            at = doubted[some]
+            came = view.after_joins(of[at], [(j, first) for j, first, _ in others])
+            over[at] &= ~(came & ~view.after_joins(dots[at], [(j, again) for j, _, again in others])).any(axis=0)
+            unknown[at] &= ~came.any(axis=0)
     wrong = np.zeros(topic.messages, dtype=bool)
     for mask, reason in ((over, TAG_OVER), (unknown, TAG_UNKNOWN)):
         at = np.flatnonzero(mask)
@@ -72,34 +75,55 @@ def check_tags(view: View, log: TopicBody) -> None:
 def _check_cover(view: View, message: Ints, of: Ints, dots: Ints, wrong: Bools) -> None:
     """Report tags whose down-closure leaves out part of the past."""
     topic = view.topic
-    rows = message[(message >= 0)]
+    rows = np.unique(message[message >= 0])
     rows = rows[~topic.in_doubt[rows] & ~wrong[rows]]
-    if rows.size == 0:
-        return
-    use = dots >= 0
+    use = (dots >= 0) & (of >= 0)
     of, dots = of[use], dots[use]
-    cause = np.full(topic.messages, -1, dtype=np.int64)
-    touched = [_covered(view, of, dots, j) >= first for j, first, _ in topic.joiners]
-    for a in range(len(topic.origins)):
-        covered = _covered(view, of, dots, a)
-        short = rows[topic.past[a, rows] > covered[rows]]
-        last = topic.starts[a] + topic.past[a, short] - 1
-        # A tag may reach what a joiner's message follows by the state it joined with, which no log shows.
-        for by_joiner, (j, _, rejoined) in zip(touched, topic.joiners, strict=True):
-            keep = ~by_joiner[short] | view.after_join(last, j, rejoined)
-            short, last = short[keep], last[keep]
-        cause[short] = last
-    short = rows[cause[rows] >= 0]
-    if short.size:
-        view.add("tag-mismatch", short, cause[short], topic.seq[short], topic.seq[cause[short]], reason=TAG_UNDER)
+    order = np.argsort(of, kind="stable")
+    of, dots = of[order], dots[order]
+    ends = np.searchsorted(of, rows, side="right")
+    step = max(AT_ONCE // max(len(topic.origins), 1), 1)
+    start = done = 0
+    while start < rows.size:
+        stop = max(start + 1, min(int(np.searchsorted(ends, done + step, side="right")), start + step))
+        _check_cover_of(view, rows[start:stop], of, dots)
+        start, done = stop, int(ends[stop - 1])
 
 
-def _covered(view: View, of: Ints, dots: Ints, a: int) -> Ints:
-    """Return, per message, how far into origin `a` the down-closure of its tag reaches."""
+def _check_cover_of(view: View, rows: Ints, of: Ints, dots: Ints) -> None:
+    """See `_check_cover`; `of` rises."""
     topic = view.topic
-    reach = topic.past[a, dots].astype(np.int64)
-    mine = topic.owner[dots] == a
-    reach[mine] = dots[mine] - topic.starts[a] + 1
-    covered = np.zeros(topic.messages, dtype=np.int64)
-    np.maximum.at(covered, of, reach)
+    covered = _covered(topic, rows, of, dots)
+    origin, place = np.nonzero(topic.past[:, rows] > covered)
+    last = topic.starts[origin] + topic.past[origin, rows[place]] - 1
+    if last.size and topic.joiners:
+        # A tag may reach what a joiner's message follows by the state it joined with, which no log shows.
+        touched = covered[[j for j, _, _ in topic.joiners]] >= np.array([[first] for _, first, _ in topic.joiners])
+        again = [(j, rank) for j, _, rank in topic.joiners]
+        keep = np.ones(last.size, dtype=bool)
+        for part in portions(last.size, len(again)):
+            keep[part] = ~(touched[:, place[part]] & ~view.after_joins(last[part], again)).any(axis=0)
+        place, last = place[keep], last[keep]
+    cause = np.full(rows.size, -1, dtype=np.int64)
+    cause[place] = last
+    short = rows[cause >= 0]
+    if short.size:
+        cause = cause[cause >= 0]
+        view.add("tag-mismatch", short, cause, topic.seq[short], topic.seq[cause], reason=TAG_UNDER)
+
+
+def _covered(topic: TopicClock, rows: Ints, of: Ints, dots: Ints) -> Ints:
+    """Return, per origin and message of `rows`, how far the down-closure of its tag reaches: origins x rows."""
+    first, end = np.searchsorted(of, rows), np.searchsorted(of, rows, side="right")
+    covered = np.zeros((len(topic.origins), rows.size), dtype=np.int64)
+    some = np.flatnonzero(end > first)
+    if not some.size:
+        return covered
+    chosen = places(first[some], (end - first)[some])
+    mine = dots[chosen]
+    reach = topic.past[:, mine].astype(np.int64)
+    owner = topic.owner[mine]
+    reach[owner, np.arange(mine.size)] = mine - topic.starts[owner] + 1
+    starts = np.cumsum((end - first)[some]) - (end - first)[some]
+    covered[:, some] = np.maximum.reduceat(reach, starts, axis=1)
     return covered

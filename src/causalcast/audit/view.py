@@ -10,6 +10,8 @@ import numpy as np
 from causalcast.audit.violations import CODE, NO_REASON, Violations
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from causalcast.audit.clocks import Clock
@@ -119,9 +121,11 @@ class View:
             return ~self.owed | (self.position <= self.arrivals[-1])
         return np.zeros(self.topic.messages, dtype=bool)
 
-    def after_join(self, rows: Ints, joiner: int, rank: int) -> Bools:
-        """Mark the messages that follow, or are, message `rank` of a joiner."""
+    def after_joins(self, rows: Ints, joiners: Sequence[tuple[int, int]]) -> Bools:
+        """Mark, for each joiner and rank, the messages that follow, or are, that message of it: joiners x rows."""
         topic = self.topic
-        own: Bools = (topic.owner[rows] == joiner) & (rows - topic.starts[joiner] + 1 >= rank)
-        follows: Bools = topic.past[joiner, rows] >= rank
+        joiner, rank = np.array(joiners, dtype=np.int64).reshape(-1, 2).T
+        own: Bools = topic.owner[rows] == joiner[:, None]
+        own &= rows - topic.starts[joiner][:, None] + 1 >= rank[:, None]
+        follows: Bools = topic.past[np.ix_(joiner, rows)] >= rank[:, None]
         return own | follows

@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import re
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from causalcast.lab.compare import Comparison
-    from causalcast.lab.summary import Repetition
+    from causalcast.lab.experiment import Experiment
+    from causalcast.lab.summary import Repetition, Summary
     from causalcast.lab.sweep import Progress, Swept
 
 EXIT_FAILED: Final = 1
@@ -159,6 +161,36 @@ def run(  # noqa: PLR0913, PLR0917 - the options of the command
         raise typer.Exit(EXIT_FAILED)
 
 
+@lab.command("show")
+def show(
+    experiment: Annotated[str, typer.Argument(metavar="NAME|FILE", help="Of `lab list`, or a file (.toml).")],
+    results: Results = RESULTS,
+    json: Json = False,
+) -> None:
+    """The figures of one experiment: of each cell of its grid, what was measured, a mean over the seeds.
+
+    Examples:
+
+    - `causalcast lab show overlay-churn`
+
+    - `causalcast lab show mine.toml --results build/lab`
+    """
+    from causalcast.lab import summary  # noqa: PLC0415 - see `list_`
+    from causalcast.lab.experiment import load, name_of  # noqa: PLC0415
+
+    chosen, name = load(experiment), name_of(experiment)
+    found = summary.read(results, name)
+    if found is None:
+        raise CommandError(f"{results} has no results of {name}: causalcast lab run {experiment} --save {results}", 2)
+    try:
+        if json:
+            print(msgspec.json.encode(found).decode(), flush=True)
+        else:
+            _show_figures(chosen, found)
+    except BrokenPipeError:
+        forget_stdout()
+
+
 @lab.command("compare")
 def compare(
     experiments: Annotated[
@@ -270,6 +302,35 @@ def _show_run(name: str, swept: Swept, repetition: Repetition | None, files: Seq
 
 def _cell(parameters: dict[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in parameters.items())
+
+
+def _show_figures(experiment: Experiment, found: Summary) -> None:
+    from causalcast.lab.estimate import interval  # noqa: PLC0415 - see `list_`
+    from causalcast.lab.metrics import metrics_of  # noqa: PLC0415
+    from causalcast.lab.page import number, span  # noqa: PLC0415
+
+    values: dict[str, set[Any]] = {}
+    for cell in found.cells:
+        for name, value in cell.parameters.items():
+            values.setdefault(name, set()).add(value)
+    telling = [name for name, different in values.items() if len(different) > 1]
+    metrics = metrics_of(experiment.probes, experiment.calculate)
+    table = Table(*telling, "metric", "of", "unit", "mean", "95 % interval", title=Text(experiment.title))
+    for cell in found.cells:
+        for place, (metric, statistic) in enumerate((m, s) for m, each in cell.measured.items() for s in each):
+            measured = cell.measured[metric][statistic]
+            numbers = [float(value) for value in measured if isinstance(value, int | float)]
+            texts = sorted({value for value in measured if isinstance(value, str)})
+            mean: float | str | None = fmean(numbers) if numbers else " or ".join(texts) or None
+            told = [str(cell.parameters[name]) if not place else "" for name in telling]
+            known = metrics.find(metric)
+            row = (*told, metric, statistic, known.unit if known else "", number(mean), span(interval(numbers)))
+            table.add_row(*map(Text, row))
+        table.add_section()
+    stdout_console().print(table)
+    line = functools.partial(stdout_console().print, markup=False, highlight=False, soft_wrap=True)
+    seeds = ", ".join(map(str, found.seeds))
+    line(f"By {found.command}; seeds {seeds}; {found.cpu_seconds:,.0f} CPU s; version {found.version}")
 
 
 _STYLES: Final = {"met": "green", "missed": "bold red", "explained": "yellow", "unanswered": "dim"}

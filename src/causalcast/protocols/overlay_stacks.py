@@ -61,7 +61,7 @@ OVERLAY_STACKS: Final = (
         dynamic=False,
         fifo_links=False,
         message_cost="1 dot + 1 per immediate predecessor; n-1 sends in all, 1 dot on every other link",
-        process_cost="1 node per unstable message, O(n) vector, messages of the last minutes",
+        process_cost="1 node per unstable message, O(n) vector, the latest 4,096 messages",
         source="004, algorithms 8 to 11; 000, section 3.4.2",
     ),
     Stack(

@@ -13,7 +13,7 @@ from causalcast.lab.metrics.flow import Latency, Traffic
 from causalcast.lab.metrics.formulas import CALCULATIONS as FORMULAS
 from causalcast.lab.metrics.hypercube import HYPERCUBE_CALCULATIONS
 from causalcast.lab.metrics.metadata import Entries, Memory
-from causalcast.lab.metrics.overlay import Links, Pings, Redundancy, Tables
+from causalcast.lab.metrics.overlay import Comings, Links, Openings, Pings, Redundancy, Tables
 from causalcast.lab.metrics.overlay_cases import OVERLAY_CALCULATIONS
 from causalcast.lab.metrics.packets import Dependencies, Packets, Waits
 from causalcast.lab.metrics.topics import TOPIC_CALCULATIONS, Brokers, Publications, Queues, Reception, Trees, Ways
@@ -27,12 +27,14 @@ __all__ = ["AUDIT", "CALCULATIONS", "PROBES", "Measured", "Metric", "MetricOptio
 
 PROBES: Final[dict[str, type[Probe]]] = {
     "brokers": Brokers,
+    "comings": Comings,
     "cpu": Cpu,
     "dependencies": Dependencies,
     "entries": Entries,
     "latency": Latency,
     "links": Links,
     "memory": Memory,
+    "openings": Openings,
     "operations": Operations,
     "packets": Packets,
     "pings": Pings,

@@ -13,7 +13,7 @@ from causalcast.lab.metrics.base import Measured, Metric, Probe
 from causalcast.model import Delivered
 from causalcast.protocols.dissemination.pc import Pong
 from causalcast.protocols.dissemination.prc import Ack
-from causalcast.protocols.dissemination.safelinks import Along
+from causalcast.protocols.dissemination.safelinks import Along, Ask, Broken
 from causalcast.protocols.ordering.path import PathMessage
 from causalcast.simulation import NS_PER_MS
 
@@ -214,6 +214,74 @@ class Pings(Probe):
 
     def result(self) -> Mapping[str, Measured]:
         return {"ping_ns": Histogram(self._times)}
+
+
+class Comings(Probe):
+    """Who comes and who goes."""
+
+    metrics: ClassVar = (
+        Metric("joins", "processes", "processes that became members after the start"),
+        Metric("leaves", "processes", "processes that left"),
+        Metric("members_at_end", "processes", "processes that are members at the end"),
+    )
+    _simulator: Simulator
+
+    def begin(self, simulator: Simulator) -> None:
+        self._simulator = simulator
+
+    def result(self) -> Mapping[str, Measured]:
+        counters = self._simulator.counters
+        return {"joins": counters.joins, "leaves": counters.leaves, "members_at_end": len(members(self._simulator))}
+
+
+class Openings(Probe):
+    """What it takes to make new links safe, summed over all processes (001, algorithm 3: retries and failures).
+
+    An attempt goes over a way of safe links, or asks the other side what it has. `most_buffered` is looked at whenever
+    a message is sent. `from_ms`: what was before is left out.
+    """
+
+    metrics: ClassVar = (
+        Metric("ways_tried", "attempts", "control messages sent over a way of safe links"),
+        Metric("ways_broken", "attempts", "those of them whose way another process found interrupted"),
+        Metric("asked", "attempts", "times that the other side was asked what it has"),
+        Metric("most_buffered", "messages", "most messages kept at once by one process for links that are not safe"),
+    )
+
+    def __init__(self, from_ms: int = 0) -> None:
+        if from_ms < 0:
+            raise ValueError(f"from_ms: {from_ms} is negative")
+        self._from_ns = from_ms * NS_PER_MS
+        self._ways: set[tuple[ProcessId, int]] = set()
+        self._broken: set[tuple[ProcessId, int]] = set()
+        self._asked = 0
+        self._most = 0
+        self._simulator: Simulator
+
+    def begin(self, simulator: Simulator) -> None:
+        self._simulator = simulator
+
+    def sent(self, process: ProcessId, destinations: Sequence[ProcessId], message: WireMessage) -> None:
+        if self._simulator.queue.now < self._from_ns:
+            return
+        match message:
+            case Along(opener=opener, number=number) if opener == process:
+                self._ways.add((process, number))
+            case Broken(number=number):
+                self._broken.update((opener, number) for opener in destinations)
+            case Ask():
+                self._asked += len(destinations)
+            case PathMessage():
+                _, dissemination = _layers(self._simulator, process)
+                self._most = max(self._most, dissemination.tables().get("buffered", 0))
+
+    def result(self) -> Mapping[str, Measured]:
+        return {
+            "ways_tried": len(self._ways),
+            "ways_broken": len(self._broken),
+            "asked": self._asked,
+            "most_buffered": self._most,
+        }
 
 
 def members(simulator: Simulator) -> list[ProcessId]:
