@@ -27,6 +27,7 @@ def test_packed_vectors_join_and_meet_like_tuples(data: st.DataObject, lanes: La
     first, *others = data.draw(st.lists(vector, min_size=1, max_size=5))
     packed = [lanes.pack(each) for each in others]
     assert lanes.unpack(lanes.pack(first)) == tuple(first)
+    assert lanes.head(lanes.pack(first)) == tuple(first[: lanes.size // 2])
     assert lanes.unpack(lanes.join(lanes.pack(first), packed)) == tuple(map(max, zip(first, *others, strict=True)))
     for each in others:
         low = lanes.meet(lanes.pack(first), lanes.pack(each))

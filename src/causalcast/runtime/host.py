@@ -219,7 +219,8 @@ class Host(BaseHost):
 
     def broadcast(self, payload: bytes, topic: str = "") -> Tag:
         """Broadcast now; raises `JournalError`, and does nothing, if it cannot be written down."""
-        self._write_ahead(Broadcast, payload, topic, time.time_ns)
+        if self._journal is not None:
+            self._write_ahead(Broadcast, payload, topic, time.time_ns())
         tag = self._process.broadcast(payload, topic)
         if self.queue:
             self._wake_application()
@@ -379,7 +380,7 @@ class Host(BaseHost):
         if journal is None:
             return
         try:
-            journal.write_ahead(kind(*(field() if callable(field) else field for field in fields)))
+            journal.write_ahead(kind(*fields))
         except JournalError:
             self._written(done=False)
             raise

@@ -197,7 +197,7 @@ class Journal:
 
     def take(self, time_ns: int) -> bool:
         """Append that the application takes an event, and `commit`."""
-        if not self._batch and self._open_tail.take(time_ns):
+        if not self._batch and self._tail is not None and self._tail.take(time_ns):
             self._inputs += 1
             self._unsynced = True
             return True

@@ -326,7 +326,9 @@ class DotMembership(Membership):
 
     def advance(self) -> None:
         """Do what has become possible."""
-        if (self.is_calm and not self.joins.requests) or self.state == OUT:
+        if self.state == MEMBER and not self.gone and not self.evictions.open and not self.joins.requests:
+            return
+        if self.state == OUT:
             return
         self.evictions.advance()
         if self.state == INSTALLED and not self.joins.awaited:

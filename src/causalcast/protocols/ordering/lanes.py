@@ -26,7 +26,7 @@ _FORMATS: Final = {8: "B", 16: "H", 32: "I", 64: "Q"}
 class Lanes:
     """How vectors of `size` counts are packed: counts must be below `limit`."""
 
-    __slots__ = ("_bytes", "_unpack", "guard", "limit", "mask", "shifts", "size", "units", "width", "words")
+    __slots__ = ("_bytes", "_head", "_unpack", "guard", "limit", "mask", "shifts", "size", "units", "width", "words")
 
     def __init__(self, size: int, width: int = 8) -> None:
         self.size = size
@@ -45,6 +45,7 @@ class Lanes:
         """64-bit words of a packed vector."""
         self._bytes = size * width // 8
         self._unpack: Callable[[bytes], tuple[int, ...]] = struct.Struct(f"={size}{_FORMATS[width]}").unpack
+        self._head: Callable[[bytes], tuple[int, ...]] = struct.Struct(f"={size // 2}{_FORMATS[width]}").unpack_from
 
     def __reduce__(self) -> tuple[type[Lanes], tuple[int, int]]:
         return Lanes, (self.size, self.width)
@@ -60,6 +61,10 @@ class Lanes:
     def unpack(self, vector: int) -> tuple[int, ...]:
         """The counts of a packed vector."""
         return self._unpack(vector.to_bytes(self._bytes, byteorder))
+
+    def head(self, vector: int) -> tuple[int, ...]:
+        """The counts of the first half."""
+        return self._head(vector.to_bytes(self._bytes, byteorder))
 
     def join(self, vector: int, others: Iterable[int]) -> int:
         """In each lane the largest count of all."""

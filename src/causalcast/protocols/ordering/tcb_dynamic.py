@@ -242,28 +242,26 @@ class DynamicTCB(Ordering):
         dot = origin, counter
         # Names and dots are those that are here already, so that each is held once.
         past = vectors.heard.get(origin)
-        if (
-            past is None
-            or message.seen is not None
-            or counter >= vectors.lanes.limit
-            or vectors.count(past, origin) != last[1]
-            or dot in nodes
-            or not membership.is_calm
-        ):
+        lanes = vectors.lanes
+        if past is None or message.seen is not None or counter >= lanes.limit or dot in nodes or not membership.is_calm:
             return False
-        self._meter.count += 1 + (last in nodes) * vectors.lanes.words
-        past += vectors.lanes.units[vectors.view.slots[origin]]
-        tag = DottedTag(origin, counter, (last,), vectors.messages(past), vectors.view)
+        slot = vectors.view.columns[origin]
+        if past >> lanes.shifts[slot] & lanes.mask != last[1]:
+            return False
+        self._meter.count += 1 + (last in nodes) * lanes.words
+        past += lanes.units[slot]
+        tag = DottedTag(origin, counter, (last,), lanes.head(past), vectors.view)
         message = DottedMessage(origin, counter, tag.context, message.payload)
         self._last[origin] = dot
         self.graph.put(dot, DotNode(origin, counter, DELIVERED, 0, self._deliveries, past, tag, message))
         self._deliveries += 1
         self.delivered[origin] = counter
         membership.news.deliver(Message(message.payload, tag))
-        if vectors.rise(origin, past, counter):
+        if vectors.rise(origin, slot, past, counter):
             self._report(vectors.settle(self.delivered))
         # Nothing is taken by it, so that phantoms are all that it may let happen.
-        if self.phantoms.concerned(origin, counter):
+        awaited = self.phantoms.awaited.get(origin)
+        if awaited is not None and awaited <= counter:
             self.settle()
         return True
 

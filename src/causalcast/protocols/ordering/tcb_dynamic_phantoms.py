@@ -21,7 +21,7 @@ PHANTOM_TIMER: Final = "tcb-dynamic.phantom"
 class Phantoms:
     """Those of one process, and those that came to it."""
 
-    __slots__ = ("_awaited", "_name", "_sent", "idle", "spoken", "waiting")
+    __slots__ = ("_name", "_sent", "awaited", "idle", "spoken", "waiting")
 
     def __init__(self, port: Port, members: int) -> None:
         self._name = port.name
@@ -29,7 +29,7 @@ class Phantoms:
         self._sent = 0
         self.waiting: dict[ProcessId, Spoken] = {}
         """By member, the latest one, while it waits for its context."""
-        self._awaited: dict[str, int] = {}
+        self.awaited: dict[str, int] = {}
         """By column, the first count that may let one of those that wait be used, or overtake it."""
         self.spoken: dict[ProcessId, int] = {}
         """By member, the number of the latest one that came."""
@@ -46,22 +46,17 @@ class Phantoms:
             self.spoken[phantom.origin] = phantom.number
             self.waiting[phantom.origin] = phantom
 
-    def concerned(self, column: str, counter: int) -> bool:
-        """Whether the delivery of this dot may let one of those that wait be used, or overtake it."""
-        first = self._awaited.get(column)
-        return first is not None and first <= counter
-
     def due(
         self, delivered: Mapping[str, int], counted: Mapping[ProcessId, object]
     ) -> Iterator[tuple[ProcessId, tuple[RawDot, ...]]]:
         """Those whose time has come, by origin, once each; those that a later dot has overtaken go."""
-        self._awaited = {column: 0 for origin in self.waiting for column in columns_of(origin)}
+        self.awaited = {column: 0 for origin in self.waiting for column in columns_of(origin)}
         for origin, phantom in list(self.waiting.items()):
             if origin in counted and sum(delivered[column] for column in columns_of(origin)) <= phantom.dots:
                 missing = [dot for dot in phantom.context if delivered.get(dot[0], 0) < dot[1]]
                 if missing:
                     column, counter = missing[0]
-                    self._awaited[column] = min(counter, self._awaited.get(column, counter))
+                    self.awaited[column] = min(counter, self.awaited.get(column, counter))
                     continue
                 yield origin, phantom.context
             del self.waiting[origin]
@@ -93,5 +88,5 @@ class Phantoms:
         """These have come, and it is not known what they wait for."""
         self.waiting = {phantom.origin: phantom for phantom in phantoms}
         dots = (dot for phantom in self.waiting.values() for dot in phantom.context)
-        self._awaited = {column: 0 for column, _ in dots}
-        self._awaited.update((column, 0) for origin in self.waiting for column in columns_of(origin))
+        self.awaited = {column: 0 for column, _ in dots}
+        self.awaited.update((column, 0) for origin in self.waiting for column in columns_of(origin))

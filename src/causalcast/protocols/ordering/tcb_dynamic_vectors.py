@@ -39,8 +39,7 @@ class Vectors:
 
     def messages(self, past: int) -> tuple[int, ...]:
         """The counts of messages in a vector, by slot."""
-        lanes = self.lanes
-        return lanes.unpack(past)[: lanes.size // 2]
+        return self.lanes.head(past)
 
     def count(self, past: int, column: str) -> int:
         """One count of a vector."""
@@ -70,12 +69,11 @@ class Vectors:
             return []
         return self.settle(delivered)
 
-    def rise(self, member: ProcessId, past: int, counter: int) -> bool:
+    def rise(self, member: ProcessId, slot: int, past: int, counter: int) -> bool:
         """`member`, which is counted, has the message `counter` of its own and nothing else beyond what it was heard to
         have: all of `past`. Returns whether what all have has changed.
         """
         self.heard[member] = past
-        slot = self.view.slots[member]
         assert self._all_have is not None
         return self._all_have.rise(slot, past, slot, counter)
 
