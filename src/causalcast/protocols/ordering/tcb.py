@@ -46,7 +46,6 @@ from causalcast.protocols.ordering.tcb_graph import (
     RECEIVED,
     SLOT,
     STABLE,
-    STAGE_NAMES,
     Node,
     Phantom,
     TaggedMessage,
@@ -55,6 +54,8 @@ from causalcast.protocols.ordering.tcb_graph import (
     encode_state,
     graph_of,
     graph_state,
+    lines_of,
+    words_of,
 )
 
 if TYPE_CHECKING:
@@ -440,18 +441,8 @@ class TCB:
         return len(self._graph)
 
     def words(self) -> int:
-        """The graph, counted as in 004 section 8.3.1.1: 4 per node (dot 2, stage 1, bits 1) and 4 per edge.
-
-        An edge of the document is 2 words where its later dot names its predecessor and 2 where its earlier one names
-        its successor, until the earlier one is deleted. Edges are not kept here once their later dot is delivered: they
-        are counted from the contexts of the nodes, for each dot of a context that is a node itself. The document has no
-        vectors; those of the nodes here are not counted.
-        """
-        return sum(map(self._words_of, self._graph.values()))
-
-    def _words_of(self, node: Node) -> int:
-        carrier = node.tag or node.message
-        return 4 + 4 * sum(dot in self._graph for dot in carrier.context) if carrier is not None else 4
+        """See `words_of`."""
+        return words_of(self._graph)
 
     def entries(self, message: BroadcastMessage) -> int:
         """The dots of its context."""
@@ -467,17 +458,8 @@ class TCB:
 
         The bits of a delivered dot name the members that were not heard yet to have it; of a stable one there are none.
         """
-        names = self._roster.names
-        lines = []
-        for node in sorted(self._graph.values(), key=lambda node: (node.slot, node.counter)):
-            bits = [node.bits >> slot & 1 for slot in range(len(names))]
-            if node.stage == DELIVERED:
-                bits = [
-                    slot != self._my_slot and heard[node.slot] < node.counter for slot, heard in enumerate(self._heard)
-                ]
-            text = "".join("1" if bit else "0" for bit in bits)
-            lines.append(f"{names[node.slot]}:{node.counter} {STAGE_NAMES[node.stage]} {text}")
-        return lines
+        others = [heard for slot, heard in enumerate(self._heard) if slot != self._my_slot]
+        return lines_of(self._graph, self._roster, others, self._my_slot)
 
     # ------------------------------------------------------------------ recovery
 

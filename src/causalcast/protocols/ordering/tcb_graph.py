@@ -10,7 +10,7 @@ from causalcast.model import RawDot, Tag
 from causalcast.protocols.port import BroadcastMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from causalcast.model import Roster
     from causalcast.protocols.ordering.lanes import Lanes
@@ -56,6 +56,32 @@ class Node(msgspec.Struct, eq=False, gc=False):
     """While it waits: its predecessors that were not."""
     succ: list[Node] | None = None
     """Until it is delivered: who waits for it."""
+
+
+def words_of(graph: Mapping[RawDot, Node]) -> int:
+    """Words of a graph, counted as in 004 section 8.3.1.1: 4 per node (dot 2, stage 1, bits 1) and 4 per edge.
+
+    An edge of the document is 2 words where its later dot names its predecessor and 2 where its earlier one names
+    its successor, until the earlier one is deleted. Edges are not kept here once their later dot is delivered: they
+    are counted from the contexts of the nodes, for each dot of a context that is a node itself. The document has no
+    vectors; those of the nodes here are not counted.
+    """
+    carriers = [node.tag or node.message for node in graph.values()]
+    edges = sum(dot in graph for carrier in carriers if carrier is not None for dot in carrier.context)
+    return 4 * len(graph) + 4 * edges
+
+
+def lines_of(graph: Mapping[RawDot, Node], roster: Roster, heard: Sequence[Sequence[int]], my_slot: int) -> list[str]:
+    """A graph as lines `dot stage bits`, in order of dot; `heard` is of the others, in order of slot."""
+    lines = []
+    for node in sorted(graph.values(), key=lambda node: (node.slot, node.counter)):
+        bits = [node.bits >> slot & 1 for slot in range(len(roster))]
+        if node.stage == DELIVERED:
+            bits = [counts[node.slot] < node.counter for counts in heard]
+            bits.insert(my_slot, 0)
+        text = "".join("1" if bit else "0" for bit in bits)
+        lines.append(f"{roster.names[node.slot]}:{node.counter} {STAGE_NAMES[node.stage]} {text}")
+    return lines
 
 
 class NodeState(msgspec.Struct, frozen=True, array_like=True, gc=False):
