@@ -333,6 +333,29 @@ def test_one_that_was_met_before_a_snapshot_and_forgotten_is_met_again(tmp_path:
     run(main())
 
 
+def test_one_that_let_another_in_when_its_application_was_done_comes_back_and_waits_for_events(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with crowd("ab", journals=tmp_path) as members:
+            app = members.apps["a"]
+            await app.until(lambda _: bool(app.news))
+            app._task.cancel()
+            await asyncio.wait([app._task])
+            await members.apps["b"].group.broadcast(b"x")
+            await until(lambda: app.group.untaken == 2)
+            await anext(app.group)  # with which it is busy now
+            joining = asyncio.create_task(members.join("c", through="a"))
+            await until(lambda: bool(host_of(app.group)._membership.joins.requests))
+            app._task = asyncio.create_task(app._run())
+            await joining
+            await app.until(lambda _: app.news[-1].joined == ("c",))
+            again = await members.restart("a")
+            assert not again.group.untaken
+            assert not host_of(again.group).arrived.is_set()
+            await members.at_rest()
+
+    run(main())
+
+
 def test_a_join_that_failed_has_used_up_its_name_unless_nobody_was_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
