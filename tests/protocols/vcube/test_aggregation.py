@@ -13,7 +13,7 @@ from causalcast.protocols.dissemination import aggregating_tree
 from causalcast.protocols.dissemination.aggregating_tree import Packet, message_bytes
 from causalcast.protocols.hypercube_stacks import HYPERCUBE_STACKS
 from causalcast.protocols.ordering.aggregation import CausalMessage
-from causalcast.simulation import Network, Uniform, process_names
+from causalcast.simulation import Network, Normal, Uniform, process_names
 from causalcast.simulation.simulator import Simulator
 from causalcast.simulation.workload import Broadcasts
 from causalcast.simulation.world import Receive, World
@@ -160,6 +160,33 @@ def test_a_single_tree_has_fewer_messages_to_wait_for() -> None:
         return sum(host.process.ordering.tally.held_up for host in simulator.hosts.values())  # type: ignore[attr-defined]
 
     assert held_up("causal-aggregation-single-tree") < 0.5 * held_up("causal-aggregation")
+
+
+def test_over_a_single_tree_only_the_roots_message_is_aggregated() -> None:
+    """Any other goes down after what it names: it went up after that had come down."""
+    found = 0
+    for seed in (1, 2, 3):
+        simulator = Simulator(
+            stack("causal-aggregation-single-tree"),
+            process_names(64),
+            Broadcasts(1, Normal(1_000 * MS, 130 * MS), 50),
+            network=Network(Normal(100 * MS, 25 * MS), fifo=False, processing_ns=MS, transmission_ns=MS, tick_ns=MS),
+            seed=seed,
+        )
+        packets: list[Packet] = []
+        send = simulator.send
+
+        def keep(sender: str, to: Sequence[str], sent: Any, packets: list[Packet] = packets, send: Any = send) -> None:
+            packets.append(sent)
+            send(sender, to, sent)
+
+        simulator.send = keep  # type: ignore[method-assign]
+        simulator.run()
+        root = simulator.roster.names[0]
+        several = [packet for packet in packets if len(packet.messages) > 1]
+        assert all(root in {each.origin for each in packet.messages} for packet in several)
+        found += len(several)
+    assert found
 
 
 def test_a_vector_names_what_changed_and_a_barrier_what_is_direct() -> None:
