@@ -189,6 +189,6 @@ def kill_in_turn(members: Members, number: int, kills: Counter[str], draw: rando
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("stack", ["tcb", "tcb-dynamic"])
 def test_kills_at_any_moment(tmp_path: Path, stack: str) -> None:
-    """Eight; `CAUSALCAST_KILLS=200` for a long run."""
-    number = int(os.environ.get("CAUSALCAST_KILLS", "8"))
+    """Six; `CAUSALCAST_KILLS=200` for a long run."""
+    number = int(os.environ.get("CAUSALCAST_KILLS", "6"))
     kill_often(tmp_path, number, 15 * number, stack)
