@@ -72,7 +72,7 @@ class Journal:
         self._bytes = 0
         """In rows since the last snapshot."""
         self._inputs = 0
-        """Since the last snapshot."""
+        """Since the last snapshot; takes, which are gone through at once, count by their bytes only."""
         self._unsynced = False
         self._tail_path = path.with_name(f"{path.name}-tail")
         self._tail: Tail | None = None
@@ -128,7 +128,7 @@ class Journal:
             self._tail = Tail(self._tail_path, self.incarnation, number + 1)
         else:
             self._read(left.entries)
-        self._inputs = len(self.log)
+        self._inputs = sum(not isinstance(entry, Taken) for entry in self.log)
         self._begin_life(left)
 
     def _left(self) -> Contents | None:
@@ -198,7 +198,6 @@ class Journal:
     def take(self, time_ns: int) -> bool:
         """Append that the application takes an event, and `commit`."""
         if not self._batch and self._tail is not None and self._tail.take(time_ns):
-            self._inputs += 1
             self._unsynced = True
             return True
         self._batch.append(Taken(time_ns))

@@ -113,7 +113,7 @@ TOLD_NAMES: Final = 4_096
 """Names that are remembered to have been told on a session; beyond, they are told again."""
 
 JOURNAL_INPUTS: Final = 16_384
-"""Inputs in a journal after which a snapshot takes their place, if they are not smaller than the last snapshot."""
+"""Inputs in a journal, takes apart, after which a snapshot takes their place, if that is not larger than they are."""
 
 JOURNAL_BYTES: Final = 4 * 2**20
 """The same in bytes."""
