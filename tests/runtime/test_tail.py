@@ -363,3 +363,18 @@ def test_a_full_disk_is_noticed_when_the_tail_is_full(tmp_path: Path) -> None:
     again = open_at(path)
     assert again.log == [*written, *(Taken(time_ns) for time_ns in range(1, 100))]
     again.close()
+
+
+def test_a_wipe_that_is_cut_off_half_way_leaves_no_record(tmp_path: Path) -> None:
+    path = tmp_path / "tail"
+    tail = tail_module.Tail(path, 7, 1)
+    for number in range(20):
+        tail.put(b"%d" % number * 40)
+    used = tail.used
+    tail.close()
+    data = bytearray(path.read_bytes())
+    first = len(data) - TAIL_BYTES + 5 * 8
+    data[first : first + 8] = bytes(8)
+    data[first + used // 2 : first + used] = bytes(used - used // 2)
+    path.write_bytes(data)
+    assert tail_module.read(path, 7).entries == []

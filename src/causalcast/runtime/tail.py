@@ -162,6 +162,8 @@ class Tail:
     def next_volume(self) -> None:
         """Begin anew; what was in it must be kept elsewhere."""
         start, end = _FIRST * _WORD, self._place * _WORD
+        # First, since nobody says in which order the rest is wiped: with this word at zero there are no records.
+        self._words[_FIRST] = 0
         self._bytes[start:end] = bytes(end - start)
         self._words[_VOLUME] = _volume_word(self._incarnation, self.volume + 1)
         self.volume += 1
