@@ -77,7 +77,7 @@ def test_a_limit_is_admitted() -> None:
         (["--stack", "cbcast", "--script", "p1: jump"], ["'jump' is no step"]),
         (["--stack", "cbcast", "--script", "p1 broadcast"], ["PROCESS: STEP"]),
         (["--stack", "vcube-ps", "--script", "p1: crash, broadcast"], ["p1 does nothing after it has crashed"]),
-        (["--stack", "srpt-s", "--script", "p1: trust p0"], ["take no suspicion back"]),
+        (["--stack", "tcb", "--script", "p1: trust p0"], ["take no suspicion back"]),
         (["--stack", "cbcast", "--script", "p1: unsubscribe a"], ["subscribed to every topic", "'a'"]),
         (["--prompt", "never"], ["--prompt"]),
         (["--stack", "flood", "--properties", "P1,P7", "--timers", "1"], ["--timers", "P7"]),
