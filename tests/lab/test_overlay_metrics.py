@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from causalcast.lab.metrics import CALCULATIONS, MetricOptionsError, probe
-from causalcast.lab.metrics.overlay import Links, Pings, Redundancy, Tables, path_lengths, relative_redundancy
+from causalcast.lab.metrics.overlay import (
+    Comings,
+    Links,
+    Openings,
+    Pings,
+    Redundancy,
+    Tables,
+    path_lengths,
+    relative_redundancy,
+)
 from causalcast.lab.observe import prepare
 from causalcast.lab.spec import RunSpec
 from causalcast.simulation import NS_PER_MS, Broadcasts, Constant, Crash, Network, Turnover
@@ -81,6 +90,19 @@ def test_a_ping_takes_three_delays_at_most() -> None:
     assert found["ping_ns"].max == 300 * MS
 
 
+def test_what_it_takes_to_make_links_safe_is_counted() -> None:
+    turnover = Turnover(60 * SECOND, 20 * SECOND, join_every_ns=2 * SECOND, leave_every_ns=4 * SECOND)
+    found = measured("pc", 30, Openings(), Pings(), Comings(), faults=(turnover,))
+    # Each ping that was answered had been sent.
+    assert found["ways_tried"] >= found["ping_ns"].count > 0
+    assert found["asked"] > 0
+    assert found["members_at_end"] == 1 + found["joins"] - found["leaves"]
+    assert found["joins"] > 29
+    later = measured("pc", 30, Openings(from_ms=50_000), faults=(turnover,))
+    assert 0 < later["ways_tried"] < found["ways_tried"]
+    assert measured("pc", 1, Openings())["ways_tried"] == 0
+
+
 def test_exchanges_of_a_slow_overlay_make_no_arcs() -> None:
     growth = Turnover(MS, 30 * SECOND, join_every_ns=600 * MS)
     before, after = Links([50_000]), Links([90_000])
@@ -99,11 +121,13 @@ def test_tables_are_those_of_each_process() -> None:
 @pytest.mark.parametrize(
     ("name", "options"),
     [
+        ("openings", {"from_ms": -1}),
         ("links", {"at_ms": []}),
         ("links", {"at_ms": [1.5]}),
         ("links", {"at_ms": [1], "sources": 0}),
         ("redundancy", {"skip": -1}),
         ("pings", {"skip": 1}),
+        ("openings", {"from_ms": -1}),
     ],
 )
 def test_an_option_that_cannot_be_is_named(name: str, options: dict[str, Any]) -> None:

@@ -220,7 +220,7 @@ class Comings(Probe):
     """Who comes and who goes."""
 
     metrics: ClassVar = (
-        Metric("joins", "processes", "processes that became members after the start"),
+        Metric("joins", "processes", "processes that joined; where links are sessions, those of the start but the first too"),
         Metric("leaves", "processes", "processes that left"),
         Metric("members_at_end", "processes", "processes that are members at the end"),
     )
