@@ -127,7 +127,6 @@ def test_tables_are_those_of_each_process() -> None:
         ("links", {"at_ms": [1], "sources": 0}),
         ("redundancy", {"skip": -1}),
         ("pings", {"skip": 1}),
-        ("openings", {"from_ms": -1}),
     ],
 )
 def test_an_option_that_cannot_be_is_named(name: str, options: dict[str, Any]) -> None:

@@ -220,7 +220,7 @@ class Comings(Probe):
     """Who comes and who goes."""
 
     metrics: ClassVar = (
-        Metric("joins", "processes", "processes that joined; where links are sessions, those of the start but the first too"),
+        Metric("joins", "processes", "processes that joined; over sessions also those of the start but the first"),
         Metric("leaves", "processes", "processes that left"),
         Metric("members_at_end", "processes", "processes that are members at the end"),
     )
