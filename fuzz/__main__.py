@@ -16,6 +16,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fuzz import TARGETS
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -84,8 +86,7 @@ def _coverage(line: str) -> str:
 def main() -> None:
     """Parse the command line, and fuzz."""
     parser = argparse.ArgumentParser(prog="fuzz", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    targets = ("fixed", "moving", "topics", "overlay")
-    parser.add_argument("target", nargs="?", choices=targets, help="one of them; all, one after another, if left out")
+    parser.add_argument("target", nargs="?", choices=TARGETS, help="one of them; all, one after another, if left out")
     parser.add_argument("--seconds", type=int, default=60, help="for each target")
     parser.add_argument("--runs", type=int, help="inputs for each target, in place of seconds")
     parser.add_argument("--seed", type=int, default=1, help="of the fuzzer's own draws")
@@ -100,7 +101,7 @@ def main() -> None:
     elif options.target is not None:
         fuzz(options.target, options)
     else:
-        sys.exit(_each(targets, options))
+        sys.exit(_each(list(TARGETS), options))
 
 
 if __name__ == "__main__":

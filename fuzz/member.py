@@ -26,13 +26,11 @@ from causalcast.runtime.frames import HEADER, data_frame
 from causalcast.runtime.host import Host
 from causalcast.runtime.link import Identity, roster_digest
 from causalcast.runtime.session_host import SessionHost
+from fuzz import TARGETS
 from fuzz.memory_net import HOST, MemoryLoop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
-
-TARGETS: Final = {"fixed": "tcb", "moving": "tcb-dynamic", "topics": "vcube-ps", "overlay": "cptcast"}
-"""What can be fuzzed, and by which stack."""
 
 FRAME_LIMIT: Final = 65_536
 NAMES: Final = ("a", "b", "c")

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from causalcast.audit import clocks
+from causalcast.audit import clocks, ranges, tags
 from tests.audit.churn import Churn, Row
 from tests.audit.histories import mutate
 from tests.audit.local import judge
@@ -31,13 +31,15 @@ def test_correct_runs_have_no_findings_whoever_comes_and_goes() -> None:
     assert {"join", "leave", "subscribe", "unsubscribe", "crash", "evict", "stable"} <= events
 
 
-@pytest.mark.parametrize("block", range(2))
+@pytest.mark.parametrize(("block", "at_once"), [(0, ranges.AT_ONCE), (1, 5)])
 @pytest.mark.parametrize("many_origins", [1, 128])
 def test_faulty_runs_are_judged_as_the_properties_say(
-    block: int, many_origins: int, monkeypatch: pytest.MonkeyPatch
+    block: int, at_once: int, many_origins: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the closure for few origins and with that for many."""
+    """With the closure for few origins and with that for many, and with tags and joiners in one portion and in many."""
     monkeypatch.setattr(clocks, "MANY_ORIGINS", many_origins)
+    for module in (ranges, tags):
+        monkeypatch.setattr(module, "AT_ONCE", at_once)
     for seed in range(100_000 + block * 150, 100_000 + (block + 1) * 150):
         rng, rows = churning(seed)
         if not rows:

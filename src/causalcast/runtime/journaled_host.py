@@ -118,7 +118,7 @@ class JournaledHost(DynamicHost):
         return event
 
     def between_events(self) -> None:
-        wanted = self._membership.joins.wanted
+        wanted = bool(self._membership.joins.requests)
         self._rested = not wanted
         super().between_events()
         if wanted:
@@ -207,7 +207,7 @@ class JournaledHost(DynamicHost):
         """As `_adopt`, but that the application did what it did."""
         self._adopt()
         joins, life = self._membership.joins, self._life
-        joins.give_state = life.give_again  # type: ignore[assignment] # `None` is as if there were no state
+        joins.give_state = life.give_again
         joins.take_state = life.take_again if life.takes_state else None
 
     def _recovered(self, now_ns: int) -> Recovered:

@@ -49,9 +49,9 @@ class Joins:
 
     def __init__(self, membership: DotMembership) -> None:
         self._membership = membership
-        self.give_state: Callable[[], bytes] | None = None
-        """The application's: its state after all that it has taken, for one who joins through this process. Whatever
-        it raises is a `StateTransferError`.
+        self.give_state: Callable[[], bytes | None] | None = None
+        """The application's: its state after all that it has taken, for one who joins through this process; `None` is
+        as if there were none. Whatever it raises is a `StateTransferError`.
         """
         self.take_state: Callable[[bytes], None] | None = None
         """The application's: begin with what another one gave. Called before its first event."""
@@ -135,11 +135,6 @@ class Joins:
             membership.port.send(sorted(self.awaited), Carried((join.message,)))
 
     # ------------------------------------------------------------------ its contact
-
-    @property
-    def wanted(self) -> bool:
-        """Whether anybody waits to be let in."""
-        return bool(self.requests)
 
     def request(self, member: ProcessId, address: str = "") -> None:
         """`member` asks to be let in. Raises `ProtocolViolationError`."""
