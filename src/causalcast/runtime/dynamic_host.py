@@ -26,7 +26,7 @@ from causalcast.runtime.frames import EARLY, EVICTED, LEAVING, LinkError, data_f
 from causalcast.runtime.host import Host
 from causalcast.runtime.joining import join_through
 from causalcast.runtime.limits import DETECTIONS, LET_GO_S, LONG_MESSAGE_BYTES
-from causalcast.runtime.pieces import is_piece, join, split
+from causalcast.runtime.pieces import PIECE, is_piece, join, split
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -101,6 +101,7 @@ class DynamicHost(Host):
         joins.give_state = self._state_to_give if self._dynamics.give_state is not None else None
         joins.take_state = self._state_to_take if self._dynamics.take_state is not None else None
         self._routed = self._membership.neighbours
+        self._take = self._take_one
 
     async def start(self) -> None:
         """Listen, and join; raises `OSError` if the address cannot be had, and `JoinError`."""
@@ -135,12 +136,12 @@ class DynamicHost(Host):
         self._spoke = True
         return super().broadcast(payload, topic)
 
-    def take(self) -> Event:
-        self._membership.joins.busy = True
-        event = super().take()
-        if self._watchers or self._membership.neighbours is not self._routed:
+    def _take_one(self, event: Event) -> None:
+        membership = self._membership
+        membership.joins.busy = True
+        self._process.take(event)
+        if self._watchers or membership.neighbours is not self._routed:
             self._settle(None)
-        return event
 
     def between_events(self) -> None:
         """The application asks for the next event, and has done with the last one."""
@@ -234,21 +235,22 @@ class DynamicHost(Host):
         body = self._encode(message)
         self.encoded_bytes = len(body)
         pieces = split(body, self._frame_limit)
-        links = self._dynamic.links
-        number, frames = 0, []
+        mesh = self._dynamic
+        number, frame = 0, b""
         for destination in destinations:
-            link = links.get(destination) or self._dynamic.link_to(destination)
+            link = mesh.links.get(destination) or mesh.link_to(destination)
             if link is None:
                 continue
-            # Links that have carried the same number of frames share them.
-            if link.next_number != number:
-                number = link.next_number
-                frames = [data_frame(number + place, piece) for place, piece in enumerate(pieces)]
-            for frame in frames:
-                link.push(frame)
-            if link.full and destination in self._routed:
+            full = False
+            for piece in pieces:
+                # Links that have carried the same number of frames share one.
+                if link.next_number != number or len(pieces) > 1:
+                    number = link.next_number
+                    frame = data_frame(number, piece)
+                full = link.push(frame)
+            if full and destination in self._routed:
                 self._full.add(link)
-        self._mesh.flush_soon()
+        mesh.flush_soon()
 
     def announce(self, event: Event) -> None:
         super().announce(event)
@@ -292,7 +294,7 @@ class DynamicHost(Host):
         pieces = cast("MemberLink", link).pieces
         try:
             for body in bodies:
-                if pieces or self._retired or is_piece(body):
+                if pieces or self._retired or body[:1] == PIECE:
                     self._receive(cast("MemberLink", link), body)
                 else:
                     receive(peer, decode(body))

@@ -242,7 +242,7 @@ class Group:
             raise TypeError(f"a payload is bytes, not {type(payload).__name__}; encode it first")
         if len(payload) > self.payload_limit:
             raise PayloadTooLargeError(len(payload), self.payload_limit)
-        host = self._running
+        host = self._host or self._running
         if self._queued or self._in_turn >= EVENTS_PER_TURN or not host.has_room:
             await self._wait_for_room(host)
         if self._closing:
@@ -258,15 +258,15 @@ class Group:
         return self
 
     async def __anext__(self) -> Event:
-        host = self._running
+        host = self._host or self._running
         if self._first is not None:
             event, self._first = self._first, None
             return event
-        if self._between_events is not None:
-            self._between_events()
         queue = host.queue
         while not queue or self._in_turn >= EVENTS_PER_TURN:
             self._in_turn = 0
+            if self._between_events is not None:
+                self._between_events()
             if self._closed.is_set():
                 raise StopAsyncIteration
             if queue:

@@ -88,7 +88,7 @@ class Host(BaseHost):
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode = stack.decoder().decode
         self._process: Process = stack.process(self, roster)
-        self._take = self._process.take
+        self._take: Callable[[Event], None] = self._process.take
 
     def _make_mesh(
         self, me: Identity, listen: Address, peers: Mapping[ProcessId, Address], tls: Tls | None
@@ -302,8 +302,7 @@ class Host(BaseHost):
             if link.next_number != number:
                 number = link.next_number
                 frame = data_frame(number, body)
-            link.push(frame)
-            if link.full:
+            if link.push(frame):
                 self._full.add(link)
         self._mesh.flush_soon()
 

@@ -290,15 +290,16 @@ class Link:
 
     # ------------------------------------------------------------------ sending
 
-    def push(self, frame: bytes) -> None:
-        """Send a data frame; it carries the number `next_number`."""
+    def push(self, frame: bytes) -> bool:
+        """Send a data frame; it carries the number `next_number`. Returns whether the link is full now."""
         if self.departed:
-            return
+            return False
         size = len(frame)
         self._unsent.append(frame)
         self._unsent_bytes += size
         self.resend_bytes += size
         self.next_number += 1
+        return self.full
 
     def keep_alive(self) -> None:
         """Say that this side is there."""

@@ -6,16 +6,15 @@ broadcast, one hop.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from causalcast.model import ProtocolViolationError
 from causalcast.protocols.layers import Dissemination
-from causalcast.protocols.port import BroadcastMessage
 
 if TYPE_CHECKING:
     from causalcast.model import ProcessId
     from causalcast.protocols.layers import Membership
-    from causalcast.protocols.port import Port, WireMessage
+    from causalcast.protocols.port import BroadcastMessage, Port, WireMessage
 
 
 class Direct(Dissemination):
@@ -32,8 +31,7 @@ class Direct(Dissemination):
 
     def receive(self, sender: ProcessId, message: WireMessage) -> None:
         """Pass `message` up; raises `ProtocolViolationError` if `sender` speaks for somebody else."""
-        if not isinstance(message, BroadcastMessage) or message.origin != sender:
-            raise ProtocolViolationError(
-                f"{sender!r} sent a message in the name of {getattr(message, 'origin', None)!r}"
-            )
-        self.upward(message)
+        broadcast = cast("BroadcastMessage", message)  # it has no other messages
+        if broadcast.origin != sender:
+            raise ProtocolViolationError(f"{sender!r} sent a message in the name of {broadcast.origin!r}")
+        self.upward(broadcast)

@@ -9,6 +9,8 @@ from causalcast.protocols.membership.dot_snapshot import KeptMembership, KeptMes
 from causalcast.protocols.ordering.tcb_dynamic_messages import DottedMessage
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from causalcast.model import Tag
     from causalcast.protocols.membership.dot_snapshot import KeptNews
     from causalcast.protocols.ordering.tcb_dynamic_graph import DotGraph
@@ -20,20 +22,42 @@ AnyNews: TypeAlias = Delivered | Stable | MembershipChanged
 class News:
     """Passes events on to the host, or keeps them for later."""
 
-    __slots__ = ("_kept", "_port")
+    __slots__ = ("_kept", "_port", "deliver", "stable")
 
     def __init__(self, port: Port) -> None:
         self._port = port
         self._kept: list[AnyNews] | None = None
         """`None`: nothing is kept."""
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        self._kept = None
+        self.deliver: Callable[[Message], None] = self._port.deliver
+        """Called with a message of another member."""
+        self.stable: Callable[[Tag], None] = self._port.stable
+        """Called with the tag of a message that is stable."""
+
+    def _keep(self, kept: list[AnyNews]) -> None:
+        self._kept = kept
+        self.deliver = self._keep_message
+        self.stable = self._keep_stable
+
+    def _keep_message(self, message: Message) -> None:
+        assert self._kept is not None
+        self._kept.append(Delivered(message))
+
+    def _keep_stable(self, tag: Tag) -> None:
+        assert self._kept is not None
+        self._kept.append(Stable(tag))
 
     def hold(self) -> None:
         """Keep what comes from now on."""
-        self._kept = []
+        self._keep([])
 
     def release(self) -> None:
         """Pass on what was kept, and what comes from now on."""
-        kept, self._kept = self._kept, None
+        kept = self._kept
+        self._pass_on()
         for event in kept or ():
             match event:
                 case Delivered(message):
@@ -45,7 +69,7 @@ class News:
 
     def drop(self) -> None:
         """Forget what was kept, and keep nothing more."""
-        self._kept = None
+        self._pass_on()
 
     def announce(self, event: MembershipChanged) -> None:
         """Who came and who went."""
@@ -54,27 +78,14 @@ class News:
         else:
             self._kept.append(event)
 
-    def deliver(self, message: Message) -> None:
-        """A message of another member."""
-        if self._kept is None:
-            self._port.deliver(message)
-        else:
-            self._kept.append(Delivered(message))
-
-    def stable(self, tag: Tag) -> None:
-        """A message is stable."""
-        if self._kept is None:
-            self._port.stable(tag)
-        else:
-            self._kept.append(Stable(tag))
-
     def snapshot(self) -> KeptNews | None:
         """To be written down."""
         return None if self._kept is None else tuple(map(_kept, self._kept))
 
     def restore(self, state: KeptNews | None, graph: DotGraph) -> None:
         """Take up from there; messages that there is news of are in `graph`."""
-        self._kept = None if state is None else [_event(kept, graph) for kept in state]
+        if state is not None:
+            self._keep([_event(kept, graph) for kept in state])
 
 
 def _kept(event: AnyNews) -> KeptMessage | KeptMembership:

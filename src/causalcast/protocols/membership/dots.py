@@ -57,13 +57,13 @@ class DotMembership(Membership):
     """Who is there, at one process."""
 
     __slots__ = (
-        "_neighbours",
         "evictions",
         "farewells",
         "forgettable",
         "gone",
         "joins",
         "name",
+        "neighbours",
         "news",
         "ordering",
         "others",
@@ -96,13 +96,9 @@ class DotMembership(Membership):
 
     # ------------------------------------------------------------------ who is sent what, and heard
 
-    @property
-    def neighbours(self) -> Sequence[ProcessId]:
-        return self._neighbours
-
     def route(self) -> None:
         """Who is sent what this process broadcasts has changed."""
-        self._neighbours = tuple(sorted(name for name, other in self.others.items() if other.open))
+        self.neighbours: Sequence[ProcessId] = tuple(sorted(name for name, other in self.others.items() if other.open))
 
     def close(self, name: ProcessId) -> None:
         """Send it no more."""

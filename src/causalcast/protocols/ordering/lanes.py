@@ -11,12 +11,11 @@ Source of the technique: Knuth, The Art of Computer Programming, volume 4A, sect
 from __future__ import annotations
 
 import struct
-from array import array
 from sys import byteorder
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     from causalcast.protocols.ordering.meter import Meter
 
@@ -26,7 +25,20 @@ _FORMATS: Final = {8: "B", 16: "H", 32: "I", 64: "Q"}
 class Lanes:
     """How vectors of `size` counts are packed: counts must be below `limit`."""
 
-    __slots__ = ("_bytes", "_head", "_unpack", "guard", "limit", "mask", "shifts", "size", "units", "width", "words")
+    __slots__ = (
+        "_bytes",
+        "_head",
+        "_pack",
+        "_unpack",
+        "guard",
+        "limit",
+        "mask",
+        "shifts",
+        "size",
+        "units",
+        "width",
+        "words",
+    )
 
     def __init__(self, size: int, width: int = 8) -> None:
         self.size = size
@@ -44,7 +56,9 @@ class Lanes:
         self.words = -(-size * width // 64)
         """64-bit words of a packed vector."""
         self._bytes = size * width // 8
-        self._unpack: Callable[[bytes], tuple[int, ...]] = struct.Struct(f"={size}{_FORMATS[width]}").unpack
+        layout = struct.Struct(f"={size}{_FORMATS[width]}")
+        self._pack: Callable[..., bytes] = layout.pack
+        self._unpack: Callable[[bytes], tuple[int, ...]] = layout.unpack
         self._head: Callable[[bytes], tuple[int, ...]] = struct.Struct(f"={size // 2}{_FORMATS[width]}").unpack_from
 
     def __reduce__(self) -> tuple[type[Lanes], tuple[int, int]]:
@@ -54,9 +68,9 @@ class Lanes:
         """Lanes for larger counts."""
         return Lanes(self.size, 2 * self.width)
 
-    def pack(self, counts: Sequence[int]) -> int:
+    def pack(self, counts: Iterable[int]) -> int:
         """The counts as one integer."""
-        return int.from_bytes(array(_FORMATS[self.width], counts).tobytes(), byteorder)
+        return int.from_bytes(self._pack(*counts), byteorder)
 
     def unpack(self, vector: int) -> tuple[int, ...]:
         """The counts of a packed vector."""

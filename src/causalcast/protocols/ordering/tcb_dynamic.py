@@ -86,9 +86,12 @@ class DynamicTCB(Ordering):
         # The application's side: what it has taken.
         self._context: dict[str, int] = {}
         """The dots it has taken that no other dot it has taken has in its past."""
-        self._seen: dict[str, int] = {}
-        """The same among messages only."""
-        self.taken: dict[str, int] = {column: 0 for name in roster for column in columns_of(name)}
+        self._seen: dict[str, int] | None = None
+        """The same among messages only; `None`: the same as `_context`."""
+        self._meter = Meter()
+        self._vectors = Vectors(roster, roster.topic, self._meter)
+        self.taken: dict[str, int] = dict.fromkeys(self._vectors.view.columns, 0)
+        """By column, in the order of the vectors."""
         self._hidden: list[DotNode] = []
         """Delivered dots that are no messages, with something untaken in their past; in order of delivery."""
         self.phantoms = Phantoms(port, len(roster))
@@ -99,8 +102,6 @@ class DynamicTCB(Ordering):
         self._last: dict[ProcessId, RawDot] = {}
         """The last message of each other member that is delivered here, if that was since the start."""
         self._deliveries = 0
-        self._meter = Meter()
-        self._vectors = Vectors(roster, roster.topic, self._meter)
         membership.ordering = self
         self.count(roster.others(self._me))
 
@@ -112,18 +113,20 @@ class DynamicTCB(Ordering):
     def broadcast(self, payload: bytes) -> Tag:
         """Tag `payload` from what the application has taken, and send it; raises `NotAMemberError`."""
         self._membership.check_member()
-        counter = self.taken[self._me] + 1
-        context, seen = tuple(self._context.items()), tuple(self._seen.items())
-        message = DottedMessage(self._me, counter, context, payload, None if self._seen == self._context else seen)
-        self._seen = {self._me: counter}
-        node = self._add_own(message, self._me)
-        node.tag = self._tag(message, node.past)
+        me = self._me
+        counter = self.taken[me] + 1
+        seen = None if self._seen is None else tuple(self._seen.items())
+        message = DottedMessage(me, counter, tuple(self._context.items()), payload, seen)
+        self._seen = None
+        node = self._add_own(message, me)
+        tag = node.tag = self._tag(message, node.past)
         self._send(message)
-        return node.tag
+        return tag
 
     def emit(self, dot: Callable[[int, tuple[RawDot, ...]], Dotted]) -> DotNode:
         """Make a dot of another kind, deliver and take it here, and send it; `dot` is given counter and context."""
         column = self._mine[1]
+        self._part()
         message = dot(self.taken[column] + 1, tuple(self._context.items()))
         node = self._add_own(message, column)
         node.taken = True
@@ -139,7 +142,7 @@ class DynamicTCB(Ordering):
         self._context = {column: counter}
         self.taken[column] = self.delivered[column] = counter
         self._idle.spoke()
-        past = self._vectors.pack(self.taken)
+        past = self._vectors.lanes.pack(self.taken.values())
         node = DotNode(column, counter, DELIVERED, 0, self._deliveries, past, message=message)
         self.graph.enter(node)
         self._deliveries += 1
@@ -160,26 +163,44 @@ class DynamicTCB(Ordering):
 
     def take(self, event: Event) -> None:
         """The application receives `event`: the context moves now, or the stable dot leaves the graph."""
-        if isinstance(event, Delivered) and not self._membership.leaving:
+        membership = self._membership
+        if isinstance(event, Delivered):
+            if membership.leaving:
+                return
             tag = event.message.tag
             origin, counter = tag.origin, tag.counter
             message = self.graph.nodes[origin, counter].message
-            assert message is not None
-            _move(self._seen, origin, counter, tag.context)
-            self._move_context(origin, counter, message.context)
+            assert isinstance(message, DottedMessage)
+            if message.seen is not None:
+                self._part()
+            _move(self._context, origin, counter, message.context)
+            self.taken[origin] = counter
+            if membership.speaks:
+                self._idle.took()
+            if self._seen is not None:
+                _move(self._seen, origin, counter, tag.context)
+                if self._seen == self._context:
+                    self._seen = None
             if self._hidden:
                 self._take_hidden()
-            self._membership.advance()
         elif isinstance(event, Stable):
             self.graph.remove(event.tag.origin, event.tag.counter)
-            self._membership.advance()
+        else:
+            return
+        membership.advance()
 
     def take_all(self) -> None:
         """Take what is delivered, though the application has not: it makes one more dot and no broadcast."""
         for node in self.graph.in_order():
             if node.tag is not None and node.counter > self.taken[node.column] and node.message is not None:
+                self._part()
                 self._move_context(node.column, node.counter, node.message.context)
             self._take_hidden()
+
+    def _part(self) -> None:
+        """Something moves one of both contexts only."""
+        if self._seen is None:
+            self._seen = dict(self._context)
 
     def _move_context(self, column: str, counter: int, context: Iterable[RawDot]) -> None:
         _move(self._context, column, counter, context)
@@ -196,6 +217,7 @@ class DynamicTCB(Ordering):
             if any(self.taken[column] < counter for column, counter in message.context):
                 self._hidden.append(node)
                 continue
+            self._part()
             self._move_context(node.column, node.counter, message.context)
             node.taken = True
             self._membership.taken(message)
@@ -237,7 +259,8 @@ class DynamicTCB(Ordering):
         last = self._last.get(message.origin)
         if last is None or len(context) != 1 or context[0] != last or counter != last[1] + 1:
             return False
-        nodes, vectors, membership = self.graph.nodes, self._vectors, self._membership
+        graph, vectors, membership = self.graph, self._vectors, self._membership
+        nodes = graph.nodes
         origin = last[0]
         dot = origin, counter
         # Names and dots are those that are here already, so that each is held once.
@@ -251,9 +274,8 @@ class DynamicTCB(Ordering):
         self._meter.count += 1 + (last in nodes) * lanes.words
         past += lanes.units[slot]
         tag = DottedTag(origin, counter, (last,), lanes.head(past), vectors.view)
-        message = DottedMessage(origin, counter, tag.context, message.payload)
         self._last[origin] = dot
-        self.graph.put(dot, DotNode(origin, counter, DELIVERED, 0, self._deliveries, past, tag, message))
+        graph.put(dot, DotNode(origin, counter, DELIVERED, 0, self._deliveries, past, tag, message))
         self._deliveries += 1
         self.delivered[origin] = counter
         membership.news.deliver(Message(message.payload, tag))
@@ -352,10 +374,11 @@ class DynamicTCB(Ordering):
 
     def _report(self, stable: Iterable[RawDot]) -> None:
         """These dots are stable now; all that precedes them is stable already or among them."""
+        tell = self._membership.news.stable
         for node in sorted(self.graph.of(stable), key=index_of):
             node.stage = STABLE
             if node.tag is not None:
-                self._membership.news.stable(node.tag)
+                tell(node.tag)
             elif node.taken:
                 self._leave_graph(node)
 
@@ -409,6 +432,9 @@ class DynamicTCB(Ordering):
 
     def _rename(self, names: Collection[ProcessId]) -> None:
         self._vectors.rename(names, self.graph.nodes.values())
+        columns = self._vectors.view.columns
+        self.taken = {column: self.taken[column] for column in columns}
+        self.delivered = {column: self.delivered[column] for column in columns}
         self._idle.members(len(names))
 
     def is_in(self, past: int, dot: RawDot) -> bool:
@@ -457,7 +483,7 @@ class DynamicTCB(Ordering):
             stable=vectors.stable,
             nodes=self.graph.transferred(vectors.lanes),
             context=tuple(self._context.items()),
-            seen=tuple(self._seen.items()),
+            seen=self._seen_dots,
             evictions=evictions,
             carried=carried,
             waiting=self.graph.received(),
@@ -480,7 +506,7 @@ class DynamicTCB(Ordering):
         lanes, columns = self._vectors.lanes, self._vectors.view.columns
         self.taken = dict(zip(columns, state.taken, strict=True))
         self.delivered = dict(self.taken)
-        self._context, self._seen = dict(state.context), dict(state.seen)
+        self._restore_contexts(state.context, state.seen)
         self._vectors.stable = state.stable
         self._vectors.heard = {name: lanes.pack(counts) for name, counts in heard.items()}
         self._vectors.recount()
@@ -501,6 +527,14 @@ class DynamicTCB(Ordering):
         self._deliveries = len(state.nodes)
         self.phantoms.install(state)
 
+    @property
+    def _seen_dots(self) -> tuple[RawDot, ...]:
+        return tuple((self._context if self._seen is None else self._seen).items())
+
+    def _restore_contexts(self, context: tuple[RawDot, ...], seen: tuple[RawDot, ...]) -> None:
+        self._context = dict(context)
+        self._seen = None if context == seen else dict(seen)
+
     # ------------------------------------------------------------------ recovery
 
     def snapshot(self) -> bytes:
@@ -509,7 +543,7 @@ class DynamicTCB(Ordering):
         return encode_state(
             DynamicState(
                 tuple(self._context.items()),
-                tuple(self._seen.items()),
+                self._seen_dots,
                 self.taken,
                 self.delivered,
                 self._deliveries,
@@ -524,7 +558,7 @@ class DynamicTCB(Ordering):
     def restore(self, snapshot: bytes) -> None:
         """See `Recoverable`."""
         state = decode_state(snapshot)
-        self._context, self._seen = dict(state.context), dict(state.seen)
+        self._restore_contexts(state.context, state.seen)
         self.taken, self.delivered = state.taken, state.delivered
         self._deliveries = state.deliveries
         views = restore_vectors(self._vectors, state.vectors)

@@ -51,7 +51,11 @@ class DotGraph:
     def remove(self, column: str, counter: int) -> None:
         """One less, by its dot."""
         del self.nodes[column, counter]
-        _less(self._of, column)
+        left = self._of[column] - 1
+        if left:
+            self._of[column] = left
+        else:
+            del self._of[column]
 
     def receive(self, message: Dotted) -> DotNode | None:
         """The node of a dot that has come; `None` if it came before."""
@@ -73,7 +77,11 @@ class DotGraph:
 
     def received_no_more(self, origin: ProcessId) -> None:
         """A dot that has come is delivered, or dropped."""
-        _less(self.pending, origin)
+        left = self.pending[origin] - 1
+        if left:
+            self.pending[origin] = left
+        else:
+            del self.pending[origin]
 
     def wait(self, node: DotNode, dot: RawDot) -> None:
         """`node` waits for a dot that is not delivered here, and may not have come at all."""
@@ -147,14 +155,6 @@ class DotGraph:
                 node.succ = [after for after in node.succ if id(after) not in gone]
                 if not node.succ and node.stage == SLOT:
                     self.leave(node)
-
-
-def _less(counts: dict[str, int], name: str) -> None:
-    left = counts[name] - 1
-    if left:
-        counts[name] = left
-    else:
-        del counts[name]
 
 
 index_of: Final = attrgetter("index")

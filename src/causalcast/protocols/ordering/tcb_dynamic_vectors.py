@@ -33,10 +33,6 @@ class Vectors:
         self._all_have: Minima | None = None
         """`None`: nobody else is counted, so that all that is delivered is stable."""
 
-    def pack(self, counts: Mapping[str, int]) -> int:
-        """A vector by column; columns that are not named are 0."""
-        return self.lanes.pack([counts.get(column, 0) for column in self.view.columns])
-
     def messages(self, past: int) -> tuple[int, ...]:
         """The counts of messages in a vector, by slot."""
         return self.lanes.head(past)
@@ -120,7 +116,7 @@ class Vectors:
             return (0 if place is None else counts[place] for place in places)
 
         def repacked(past: int) -> int:
-            return lanes.pack(list(reshaped(old_lanes.unpack(past))))
+            return lanes.pack(reshaped(old_lanes.unpack(past)))
 
         for node in nodes:
             if node.past:
