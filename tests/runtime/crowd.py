@@ -169,7 +169,7 @@ def forget(group: Group) -> None:
     if group._flushing is not None:
         group._flushing.cancel()
     group._closing = True
-    group._closed.set()
+    group._end()
     host.arrived.set()
 
 

@@ -139,7 +139,8 @@ class DynamicHost(Host):
     def _take_one(self, event: Event) -> None:
         membership = self._membership
         membership.joins.busy = True
-        self._process.take(event)
+        # Not by way of the process: there are no topics here.
+        membership.ordering.take(event)
         if self._watchers or membership.neighbours is not self._routed:
             self._settle(None)
 

@@ -113,8 +113,7 @@ class Group:
         self._me = Identity(group, name, fixed, stack_name, frame_limit, secrets.randbits(63) | 1)
         self._listen = Address.parse(listen)
         self._peers = {peer: Address.parse(text) for peer, text in peers.items()}
-        found = [Address.parse(text) for text in contacts]
-        self._contacts = tuple(each._replace(host=each.host or "localhost") for each in found)
+        self._contacts = tuple(each._replace(host=each.host or "localhost") for each in map(Address.parse, contacts))
         self._dynamics = dynamics
         self._tls = tls
         self._trace = trace
@@ -133,7 +132,10 @@ class Group:
         self._counts: Counter[type] = Counter()
         """Events taken, and messages broadcast, by type."""
         self._closing = False
+        self._over = False
+        """Its links are closed."""
         self._closed = asyncio.Event()
+        """For those who wait for that."""
 
     @property
     def address(self) -> str:
@@ -267,7 +269,7 @@ class Group:
             self._in_turn = 0
             if self._between_events is not None:
                 self._between_events()
-            if self._closed.is_set():
+            if self._over:
                 raise StopAsyncIteration
             if queue:
                 await asyncio.sleep(0)
@@ -275,7 +277,7 @@ class Group:
                 raise StopAsyncIteration
             else:
                 await host.arrived.wait()
-        if self._closed.is_set():
+        if self._over:
             raise StopAsyncIteration
         self._in_turn += 1
         event = host.take()
@@ -297,7 +299,7 @@ class Group:
         host = self._host
         if host is None:
             self._closing = True
-            self._closed.set()
+            self._end()
         if host is None or self._closing:
             await self._closed.wait()
             return
@@ -310,7 +312,7 @@ class Group:
         except TimeoutError:
             logger.warning("%s: closes although %s", self.name, host.unfinished(self.links()))
         finally:
-            self._closed.set()
+            self._end()
             host.arrived.set()
             if self._flushing is not None:
                 self._flushing.cancel()
@@ -353,10 +355,14 @@ class Group:
                 self._tracer.take(self._first)
         except BaseException:
             self._closing = True
-            self._closed.set()
+            self._end()
             await host.close()
             raise
         return self
+
+    def _end(self) -> None:
+        self._over = True
+        self._closed.set()
 
     def _make_host(self) -> Host | SessionHost:
         if self._stack.dynamic and not self._stack.session_links:

@@ -21,13 +21,13 @@ class Idle:
     shortest time between two phantoms of a member.
     """
 
-    __slots__ = ("_delay_ns", "_news", "_port", "_timer")
+    __slots__ = ("_delay_ns", "_port", "_timer", "news")
 
     def __init__(self, port: Port, timer: str, members: int) -> None:
         self.members(members)
         self._port = port
         self._timer = timer
-        self._news = False
+        self.news = False
         """Something was taken that was not spoken of: the timer is set."""
 
     def members(self, members: int) -> None:
@@ -36,29 +36,24 @@ class Idle:
 
     def took(self) -> None:
         """The application has taken a message."""
-        if not self._news:
-            self._news = True
+        if not self.news:
+            self.news = True
             self._port.set_timer(self._delay_ns, self._timer)
 
     def spoke(self) -> None:
         """A broadcast says all that was taken."""
-        if self._news:
-            self._news = False
+        if self.news:
+            self.news = False
             self._port.cancel_timer(self._timer)
 
     def must_speak(self, timer: Timer) -> bool:
         """A timer is due: whether a phantom must be sent now, which says all that was taken."""
         if timer != self._timer:
             return False
-        news, self._news = self._news, False
+        news, self.news = self.news, False
         return news
 
-    @property
-    def state(self) -> bool:
-        """To be written down."""
-        return self._news
-
-    def restore(self, state: bool) -> None:
-        """Take up from `state`; a timer that was set runs from the beginning."""
-        if state:
+    def restore(self, news: bool) -> None:
+        """Take up from there; a timer that was set runs from the beginning."""
+        if news:
             self.took()

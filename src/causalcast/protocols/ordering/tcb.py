@@ -136,7 +136,8 @@ class TCB:
         """The application receives `event`: the context moves now, or the stable dot leaves the graph."""
         if isinstance(event, Delivered):
             self._take(event.message.tag)
-            self._idle.took()
+            if not self._idle.news:
+                self._idle.took()
         elif isinstance(event, Stable):
             del self._graph[event.tag.origin, event.tag.counter]
 
@@ -469,7 +470,7 @@ class TCB:
             TCBState(
                 tuple(self._context.items()),
                 self._taken,
-                self._idle.state,
+                self._idle.news,
                 self._phantoms_sent,
                 graph_state(self._graph.values(), self._roster),
                 self._delivered,

@@ -22,6 +22,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from causalcast.model import Delivered, Message, ProtocolViolationError, RawDot, Stable, Tag
+from causalcast.protocols.membership.dot_records import LEAVING
 from causalcast.protocols.membership.dot_snapshot import membership_state, restore_membership
 from causalcast.protocols.ordering.base import Ordering
 from causalcast.protocols.ordering.meter import Meter
@@ -165,7 +166,7 @@ class DynamicTCB(Ordering):
         """The application receives `event`: the context moves now, or the stable dot leaves the graph."""
         membership = self._membership
         if isinstance(event, Delivered):
-            if membership.leaving:
+            if membership.state == LEAVING:
                 return
             tag = event.message.tag
             origin, counter = tag.origin, tag.counter
@@ -175,7 +176,7 @@ class DynamicTCB(Ordering):
                 self._part()
             _move(self._context, origin, counter, message.context)
             self.taken[origin] = counter
-            if membership.speaks:
+            if not self._idle.news and membership.speaks:
                 self._idle.took()
             if self._seen is not None:
                 _move(self._seen, origin, counter, tag.context)

@@ -68,7 +68,7 @@ class Phantoms:
 
     def snapshot(self) -> PhantomsState:
         """To be written down."""
-        return PhantomsState(self.idle.state, self._sent, tuple(self.waiting.values()), self.spoken)
+        return PhantomsState(self.idle.news, self._sent, tuple(self.waiting.values()), self.spoken)
 
     def restore(self, state: PhantomsState, members: int) -> None:
         """Take up from there, in a group of so many."""
