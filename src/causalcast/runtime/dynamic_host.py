@@ -96,7 +96,7 @@ class DynamicHost(Host):
     def _adopt(self) -> None:
         """The process is there, with what its application can do for it."""
         self._membership: DotMembership = self._process.membership  # type: ignore[attr-defined] # so is the stack made
-        joins = self._membership.joins
+        self.joins = joins = self._membership.joins
         joins.directory = self._dynamic
         joins.give_state = self._state_to_give if self._dynamics.give_state is not None else None
         joins.take_state = self._state_to_take if self._dynamics.take_state is not None else None
@@ -138,15 +138,17 @@ class DynamicHost(Host):
 
     def _take_one(self, event: Event) -> None:
         membership = self._membership
-        membership.joins.busy = True
+        self.joins.busy = True
         # Not by way of the process: there are no topics here.
         membership.ordering.take(event)
         if self._watchers or membership.neighbours is not self._routed:
             self._settle(None)
 
     def between_events(self) -> None:
-        """The application asks for the next event, and has done with the last one."""
-        joins = self._membership.joins
+        """The application asks for the next event, and has done with the last one. It waits for it, or somebody who
+        joins waits for this.
+        """
+        joins = self.joins
         joins.busy = False
         if joins.requests:
             self._membership.ordering.settle()

@@ -44,7 +44,7 @@ from causalcast.runtime.tracing import Tracer, open_sink
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
@@ -120,8 +120,8 @@ class Group:
         self._tracer: Tracer | None = None
         self._flushing: asyncio.TimerHandle | None = None
         self._host: Host | SessionHost | None = None
-        self._between_events: Callable[[], None] | None = None
-        """Tells the host that the application has done with the last event, where that matters."""
+        self._moving: DynamicHost | None = None
+        """The host, if it wants to know when the application has done with an event."""
         self._first: Event | None = None
         """What the application is told first, and knows already: that it has joined."""
         self._turn = asyncio.Lock()
@@ -264,11 +264,14 @@ class Group:
         if self._first is not None:
             event, self._first = self._first, None
             return event
+        moving = self._moving
+        if moving is not None and moving.joins.requests:
+            moving.between_events()
         queue = host.queue
         while not queue or self._in_turn >= EVENTS_PER_TURN:
             self._in_turn = 0
-            if self._between_events is not None:
-                self._between_events()
+            if moving is not None:
+                moving.between_events()
             if self._over:
                 raise StopAsyncIteration
             if queue:
@@ -370,7 +373,7 @@ class Group:
             kind = DynamicHost if journal is None else JournaledHost
             me = self._identity(journal)
             host = kind(me, self._stack, self._listen, self._contacts, self._tls, self._dynamics, journal)
-            self._between_events = host.between_events
+            self._moving = host
             return host
         if self._stack.session_links:
             return SessionHost(self._me, self._stack, self._listen, self._contacts, self._tls)
