@@ -26,6 +26,7 @@ from causalcast.protocols.membership.dot_records import LEAVING
 from causalcast.protocols.membership.dot_snapshot import membership_state, restore_membership
 from causalcast.protocols.ordering.base import Ordering
 from causalcast.protocols.ordering.meter import Meter
+from causalcast.protocols.ordering.tcb_dynamic_contexts import Contexts
 from causalcast.protocols.ordering.tcb_dynamic_graph import DotGraph, index_of
 from causalcast.protocols.ordering.tcb_dynamic_messages import (
     DotNode,
@@ -85,10 +86,8 @@ class DynamicTCB(Ordering):
         self._me = membership.name
         self._mine = columns_of(self._me)
         # The application's side: what it has taken.
-        self._context: dict[str, int] = {}
+        self._contexts = Contexts()
         """The dots it has taken that no other dot it has taken has in its past."""
-        self._seen: dict[str, int] | None = None
-        """The same among messages only; `None`: the same as `_context`."""
         self._meter = Meter()
         self._vectors = Vectors(roster, roster.topic, self._meter)
         self.taken: dict[str, int] = dict.fromkeys(self._vectors.view.columns, 0)
@@ -116,9 +115,9 @@ class DynamicTCB(Ordering):
         self._membership.check_member()
         me = self._me
         counter = self.taken[me] + 1
-        seen = None if self._seen is None else tuple(self._seen.items())
-        message = DottedMessage(me, counter, tuple(self._context.items()), payload, seen)
-        self._seen = None
+        contexts = self._contexts
+        message = DottedMessage(me, counter, contexts.of_dot(), payload, contexts.of_tag())
+        contexts.spoke(me, counter)
         node = self._add_own(message, me)
         tag = node.tag = self._tag(message, node.past)
         self._send(message)
@@ -127,8 +126,8 @@ class DynamicTCB(Ordering):
     def emit(self, dot: Callable[[int, tuple[RawDot, ...]], Dotted]) -> DotNode:
         """Make a dot of another kind, deliver and take it here, and send it; `dot` is given counter and context."""
         column = self._mine[1]
-        self._part()
-        message = dot(self.taken[column] + 1, tuple(self._context.items()))
+        message = dot(self.taken[column] + 1, self._contexts.of_dot())
+        self._contexts.emitted(column, message.counter)
         node = self._add_own(message, column)
         node.taken = True
         self._send(message)
@@ -140,7 +139,6 @@ class DynamicTCB(Ordering):
         counter = message.counter
         if counter >= self._vectors.lanes.limit:
             self._vectors.widen(self.graph.nodes.values())
-        self._context = {column: counter}
         self.taken[column] = self.delivered[column] = counter
         self._idle.spoke()
         past = self._vectors.lanes.pack(self.taken.values())
@@ -172,16 +170,10 @@ class DynamicTCB(Ordering):
             origin, counter = tag.origin, tag.counter
             message = self.graph.nodes[origin, counter].message
             assert isinstance(message, DottedMessage)
-            if message.seen is not None:
-                self._part()
-            _move(self._context, origin, counter, message.context)
+            self._contexts.took_message(message, tag.context)
             self.taken[origin] = counter
             if not self._idle.news and membership.speaks:
                 self._idle.took()
-            if self._seen is not None:
-                _move(self._seen, origin, counter, tag.context)
-                if self._seen == self._context:
-                    self._seen = None
             if self._hidden:
                 self._take_hidden()
         elif isinstance(event, Stable):
@@ -194,17 +186,11 @@ class DynamicTCB(Ordering):
         """Take what is delivered, though the application has not: it makes one more dot and no broadcast."""
         for node in self.graph.in_order():
             if node.tag is not None and node.counter > self.taken[node.column] and node.message is not None:
-                self._part()
-                self._move_context(node.column, node.counter, node.message.context)
+                self._take_dot(node.column, node.counter, node.message.context)
             self._take_hidden()
 
-    def _part(self) -> None:
-        """Something moves one of both contexts only."""
-        if self._seen is None:
-            self._seen = dict(self._context)
-
-    def _move_context(self, column: str, counter: int, context: Iterable[RawDot]) -> None:
-        _move(self._context, column, counter, context)
+    def _take_dot(self, column: str, counter: int, context: Iterable[RawDot]) -> None:
+        self._contexts.took(column, counter, context)
         self.taken[column] = counter
         if self._membership.speaks:
             self._idle.took()
@@ -218,8 +204,7 @@ class DynamicTCB(Ordering):
             if any(self.taken[column] < counter for column, counter in message.context):
                 self._hidden.append(node)
                 continue
-            self._part()
-            self._move_context(node.column, node.counter, message.context)
+            self._take_dot(node.column, node.counter, message.context)
             node.taken = True
             self._membership.taken(message)
             if node.stage == STABLE:
@@ -228,7 +213,7 @@ class DynamicTCB(Ordering):
     def timer(self, timer: Timer) -> None:
         """Speak of what was taken, if no broadcast has done so meanwhile."""
         if self._idle.must_speak(timer) and self._membership.speaks:
-            self._dissemination.broadcast(self.phantoms.next(self.taken, self._context))
+            self._dissemination.broadcast(self.phantoms.next(self.taken, self._contexts.of_dot()))
 
     def may_speak(self) -> None:
         """From now on this process speaks of what it takes; it has taken something."""
@@ -483,8 +468,8 @@ class DynamicTCB(Ordering):
             taken=tuple(self.taken[column] for column in vectors.view.columns),
             stable=vectors.stable,
             nodes=self.graph.transferred(vectors.lanes),
-            context=tuple(self._context.items()),
-            seen=self._seen_dots,
+            context=self._contexts.of_dot(),
+            seen=self._contexts.of_tag(),
             evictions=evictions,
             carried=carried,
             waiting=self.graph.received(),
@@ -507,7 +492,7 @@ class DynamicTCB(Ordering):
         lanes, columns = self._vectors.lanes, self._vectors.view.columns
         self.taken = dict(zip(columns, state.taken, strict=True))
         self.delivered = dict(self.taken)
-        self._restore_contexts(state.context, state.seen)
+        self._contexts.restore(state.context, state.seen)
         self._vectors.stable = state.stable
         self._vectors.heard = {name: lanes.pack(counts) for name, counts in heard.items()}
         self._vectors.recount()
@@ -528,14 +513,6 @@ class DynamicTCB(Ordering):
         self._deliveries = len(state.nodes)
         self.phantoms.install(state)
 
-    @property
-    def _seen_dots(self) -> tuple[RawDot, ...]:
-        return tuple((self._context if self._seen is None else self._seen).items())
-
-    def _restore_contexts(self, context: tuple[RawDot, ...], seen: tuple[RawDot, ...]) -> None:
-        self._context = dict(context)
-        self._seen = None if context == seen else dict(seen)
-
     # ------------------------------------------------------------------ recovery
 
     def snapshot(self) -> bytes:
@@ -543,8 +520,8 @@ class DynamicTCB(Ordering):
         nodes = self.graph.nodes.values()
         return encode_state(
             DynamicState(
-                tuple(self._context.items()),
-                self._seen_dots,
+                self._contexts.of_dot(),
+                self._contexts.of_tag(),
                 self.taken,
                 self.delivered,
                 self._deliveries,
@@ -559,7 +536,7 @@ class DynamicTCB(Ordering):
     def restore(self, snapshot: bytes) -> None:
         """See `Recoverable`."""
         state = decode_state(snapshot)
-        self._restore_contexts(state.context, state.seen)
+        self._contexts.restore(state.context, state.seen)
         self.taken, self.delivered = state.taken, state.delivered
         self._deliveries = state.deliveries
         views = restore_vectors(self._vectors, state.vectors)
@@ -611,11 +588,3 @@ class DynamicTCB(Ordering):
     def operations(self) -> int:
         """Edges looked at, and words of packed vectors compared."""
         return self._meter.count
-
-
-def _move(context: dict[str, int], column: str, counter: int, before: Iterable[RawDot]) -> None:
-    """A dot that follows `before` was taken."""
-    for name, count in before:
-        if context.get(name) == count:
-            del context[name]
-    context[column] = counter

@@ -146,7 +146,8 @@ class Transfer(WireMessage, frozen=True, array_like=True, gc=False, tag=161):
     nodes: tuple[TransferredNode, ...]
     """In order of delivery."""
     context: tuple[RawDot, ...]
-    seen: tuple[RawDot, ...]
+    seen: tuple[RawDot, ...] | None
+    """`None`: as the context."""
     evictions: tuple[TransferredEviction, ...]
     carried: tuple[RawDot, ...]
     waiting: tuple[Dotted, ...]

@@ -34,11 +34,11 @@ class Phantoms:
         self.spoken: dict[ProcessId, int] = {}
         """By member, the number of the latest one that came."""
 
-    def next(self, taken: Mapping[str, int], context: Mapping[str, int]) -> Spoken:
+    def next(self, taken: Mapping[str, int], context: tuple[RawDot, ...]) -> Spoken:
         """What this process says now."""
         self._sent += 1
         dots = sum(taken[column] for column in columns_of(self._name))
-        return Spoken(self._name, dots, self._sent, tuple(context.items()))
+        return Spoken(self._name, dots, self._sent, context)
 
     def receive(self, phantom: Spoken) -> None:
         """One has come; an older one than before says nothing new."""

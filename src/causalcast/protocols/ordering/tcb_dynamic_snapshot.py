@@ -79,7 +79,8 @@ class DynamicState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """All that a process must not forget."""
 
     context: tuple[RawDot, ...]
-    seen: tuple[RawDot, ...]
+    seen: tuple[RawDot, ...] | None
+    """`None`: as the context."""
     taken: dict[str, int]
     delivered: dict[str, int]
     deliveries: int
