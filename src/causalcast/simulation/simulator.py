@@ -197,6 +197,8 @@ class Simulator:
         self.counters.sends += len(destinations)
         if self._sizes_matter:
             self.wire_bytes = len(self._encode(message)) + FRAME_HEADER_BYTES
+        if self._disturbances is None and self.links.carry(sender, destinations, self._arrivals, message):
+            return
         times = self.links.arrivals(sender, destinations, self.wire_bytes, message)
         if self._disturbances is not None:
             self._disturbances.send(sender, destinations, times, message)
