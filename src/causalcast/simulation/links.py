@@ -59,10 +59,15 @@ class Links:
             return False
         network, queue, free = self._network, self._queue, self._free
         service, tick = network.transmission_ns, network.tick_ns
-        departure = max(queue.now + network.processing_ns, free.get(sender, 0))
-        free[sender] = departure + len(destinations) * service
+        departure, busy = queue.now + network.processing_ns, free.get(sender, 0)
+        departure = max(departure, busy)
+        copies = len(destinations)
+        free[sender] = departure + copies * service
         time = -(-(departure + service + steady) // tick) * tick
-        queue.push_evenly(time, service, [calls[destination] for destination in destinations], sender, message)
+        if copies == 1:
+            queue.push(time, calls[destinations[0]], sender, message)
+        else:
+            queue.push_evenly(time, service, map(calls.__getitem__, destinations), sender, message)
         return True
 
     def arrivals(

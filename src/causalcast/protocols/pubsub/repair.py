@@ -77,7 +77,12 @@ class RepairedTopics(TopicTable):
                 self._decline(place.key, topic, parent)
             return
         fresh = self._note(topic, publication, place)
-        self._waves.spread(place.key, publication, parent, height)
+        if height or parent is None or topic.stage is not _IN or place.key in self._waves.active:
+            self._waves.spread(place.key, publication, parent, height)
+        else:
+            # As `spread` would: nobody is below.
+            self.tally.acks += 1
+            self._port.send((self._membership.roster.names[parent],), publication.acknowledged)
         if fresh and (topic.unaware or self._membership.suspects):
             slot = place.slot
             if not topic.relied_on(self._membership) >> slot & 1:

@@ -26,7 +26,7 @@ it do.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from causalcast.model import (
     NotAMemberError,
@@ -65,6 +65,10 @@ if TYPE_CHECKING:
     from causalcast.protocols.membership.vcube import VCube
     from causalcast.protocols.membership.waves import Key
     from causalcast.protocols.port import Port, WireMessage
+
+
+_ASKING_ALL: Final = Stage.ASKING_ALL
+_OUT: Final = Stage.OUT
 
 
 class VCubePS(RepairedTopics):
@@ -216,15 +220,16 @@ class VCubePS(RepairedTopics):
     def receive(self, sender: ProcessId, message: WireMessage) -> None:
         """Raises `ProtocolViolationError`."""
         membership = self._membership
-        peer = membership.slots.get(sender, membership.slot)
-        if peer == membership.slot:
+        own = membership.slot
+        peer = membership.slots.get(sender, own)
+        if peer == own:
             membership.slot_of(sender)
         match message:
             case Ack():
                 self._acknowledged(peer, message)
             case Publication():
                 place = check_publication(message, membership.roster)
-                self._publication(message, place, peer, (membership.slot ^ peer).bit_length() - 1)
+                self._publication(message, place, peer, (own ^ peer).bit_length() - 1)
             case Notice():
                 self._notice(message, peer)
             case Decline():
@@ -376,7 +381,7 @@ class VCubePS(RepairedTopics):
         if kind in {SUB, ASK}:
             return self._membership.children()
         topic = self._topics[name]
-        return None if topic.stage is Stage.ASKING_ALL else topic.firsts(self._membership)
+        return None if topic.stage is _ASKING_ALL else topic.firsts(self._membership)
 
     def trusted(self, wave: Wave) -> int:
         if wave.key[0] in {SUB, ASK}:
@@ -403,7 +408,7 @@ class VCubePS(RepairedTopics):
                 self._own_ended(wave, topic)
             elif kind == PUB:
                 topic.finished[slot] = number
-        if topic.stage is Stage.OUT and topic.viewing and not self._waves.of_topic(topic.name):
+        if topic.stage is _OUT and topic.viewing and not self._waves.of_topic(topic.name):
             topic.end()
 
     def _ack(self, wave: Wave) -> Ack:
