@@ -161,6 +161,11 @@ class StackProcess(BaseProcess):
             raise ProtocolViolationError(f"{type(message).__name__} is no message of this stack")
         receive(sender, message)
 
+    @property
+    def receiver(self) -> Callable[[ProcessId, WireMessage], None]:
+        """What a host may call instead of `receive`: one layer, where it takes all messages of the stack."""
+        return self.receive
+
     def pending(self, origin: ProcessId) -> int:
         pending, topics = self.ordering.pending(origin), self._topics
         return pending + topics.pending(origin) if topics is not None and topics.processes else pending

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from causalcast.protocols import WireMessage
     from causalcast.simulation.models import Delay
     from causalcast.simulation.network import Network, Rise
-    from causalcast.simulation.queue import TimeQueue
+    from causalcast.simulation.queue import Call, TimeQueue
 
 
 class Links:
@@ -41,11 +41,34 @@ class Links:
             and not network.transmission_ns % network.tick_ns
         ):
             self._steady = network.delay.draw(self._random, network.tick_ns)
+        self._all_alike = self._steady is not None and self._queued and not (self._unqueued or network.fifo)
         self._exceptions: dict[ProcessId, dict[ProcessId, Delay]] = {}
         self._free: dict[ProcessId, int] = {}
         """When a sender's queue has sent what is in it."""
         self._latest: dict[ProcessId, dict[ProcessId, int]] = {}
         """Of FIFO links, sender to receiver to the latest arrival so far."""
+
+    def carry(
+        self, sender: ProcessId, destinations: Sequence[ProcessId], calls: dict[ProcessId, Call], message: WireMessage
+    ) -> bool:
+        """Have each destination's call made with the sender and the message when its copy arrives, as `arrivals` says.
+        `False`, and nothing is done, unless all messages pass the sender's queue, and all links take the same time.
+        """
+        steady = self._steady
+        if steady is None or not self._all_alike:
+            return False
+        network, queue, free = self._network, self._queue, self._free
+        service, tick = network.transmission_ns, network.tick_ns
+        departure, busy = queue.now + network.processing_ns, free.get(sender, 0)
+        departure = max(departure, busy)
+        copies = len(destinations)
+        free[sender] = departure + copies * service
+        time = -(-(departure + service + steady) // tick) * tick
+        if copies == 1:
+            queue.push(time, calls[destinations[0]], sender, message)
+        else:
+            queue.push_evenly(time, service, map(calls.__getitem__, destinations), sender, message)
+        return True
 
     def arrivals(
         self,

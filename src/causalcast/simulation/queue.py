@@ -47,6 +47,17 @@ class TimeQueue:
             else:
                 bucket += call, first, second
 
+    def push_evenly(self, time_ns: int, step_ns: int, calls: Iterable[Call], first: Any, second: Any) -> None:
+        """Make the first of `calls` at `time_ns`, and each other one `step_ns` after the one before it."""
+        find = self._buckets.get
+        for call in calls:
+            bucket = find(time_ns)
+            if bucket is None:
+                self._open(time_ns, [call, first, second])
+            else:
+                bucket += call, first, second
+            time_ns += step_ns
+
     def _open(self, time_ns: int, bucket: list[Any]) -> None:
         """The first call at a time."""
         if time_ns < self.now:

@@ -25,6 +25,7 @@ from causalcast.model import (
     Tag,
     Unsubscribed,
 )
+from causalcast.protocols.stack import StackProcess
 from causalcast.protocols.wire import FRAME_HEADER_BYTES
 from causalcast.simulation.disturbance import Disturbances, DisturbedHost
 from causalcast.simulation.faults import plan_faults
@@ -152,7 +153,9 @@ class Simulator:
         """Run until nothing is left to happen, or `until_ns`; `progress` is called now and then. Once a simulator."""
         if self._disturbances is not None:
             self._disturbances.schedule()
-        self._arrivals.update((name, self.hosts[name].process.receive) for name in self.members)
+        for name in self.members:
+            process = self.hosts[name].process
+            self._arrivals[name] = process.receiver if isinstance(process, StackProcess) else process.receive
         if self.sessions is None:
             for name in self.members:
                 self.hosts[name].start()
@@ -197,6 +200,8 @@ class Simulator:
         self.counters.sends += len(destinations)
         if self._sizes_matter:
             self.wire_bytes = len(self._encode(message)) + FRAME_HEADER_BYTES
+        if self._disturbances is None and self.links.carry(sender, destinations, self._arrivals, message):
+            return
         times = self.links.arrivals(sender, destinations, self.wire_bytes, message)
         if self._disturbances is not None:
             self._disturbances.send(sender, destinations, times, message)

@@ -217,9 +217,9 @@ class SendsOnAtOnce(VCubePS):
 
     __slots__ = ()
 
-    def audience(self, wave: Any) -> int | None:
-        found = super().audience(wave)
-        return self._topics[wave.key[3]].view if found is None else found
+    def firsts(self, wave: Any) -> tuple[int, ...] | None:
+        found = super().firsts(wave)
+        return self._topics[wave.key[3]].firsts(self._membership) if found is None else found
 
 
 class AcknowledgesAtOnce(VCubePS):
@@ -231,7 +231,7 @@ class AcknowledgesAtOnce(VCubePS):
         super()._notice(notice, peer)
         for wave in list(self._waves.active.values()):
             if wave.parents and wave.key[0] == 1:
-                parents, wave.parents = wave.parents, []
+                parents, wave.parents = wave.parents, ()
                 self.served(wave, parents)
 
 
@@ -240,12 +240,12 @@ class DoesNotWait(VCubePS):
 
     __slots__ = ()
 
-    def _arrived(self, topic: Any, publication: Publication) -> None:
+    def _arrived(self, topic: Any, publication: Publication, dot: tuple[int, int]) -> None:
         past = publication.past
         for slot, counter in zip(past[::2], past[1::2], strict=True):
             if topic.kept[slot] is None:
-                topic.last[slot] = max(counter, topic.last[slot])
-        super()._arrived(topic, publication)
+                topic.reach(slot, max(counter, topic.last[slot]))
+        super()._arrived(topic, publication, dot)
 
 
 class AnswersWhereItSubscribes(VCubePS):

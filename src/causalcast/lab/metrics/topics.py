@@ -77,8 +77,10 @@ class Publications(_OfTopics):
         self._times[topic, tag.origin, tag.counter] = self._simulator.queue.now
 
     def sent(self, process: ProcessId, destinations: Sequence[ProcessId], message: WireMessage) -> None:
-        if isinstance(message, Publication):
+        kind = type(message)
+        if kind is Publication:
             self._copies += len(destinations)
+        if kind is not Routed:
             return
         key = publication(message)
         if key is None:

@@ -25,6 +25,8 @@ from causalcast.protocols.membership.waves import Wave, Waves
 from causalcast.protocols.port import BroadcastMessage, WireMessage
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from causalcast.model import ProcessId
     from causalcast.protocols.membership.diagnosis import DiagnosedVCube
     from causalcast.protocols.port import Port
@@ -202,7 +204,7 @@ class RepairedTree(Dissemination):
     def trusted(self, wave: Wave) -> int:
         return self._membership.correct
 
-    def served(self, wave: Wave, parents: list[int]) -> None:
+    def served(self, wave: Wave, parents: tuple[int, ...]) -> None:
         self._acknowledge(wave.key[1:3], parents, handed=False)
 
     def ended(self, wave: Wave) -> None:
@@ -211,7 +213,7 @@ class RepairedTree(Dissemination):
             self._acknowledge(key, self._given.pop(key, []), handed=True)
             self._everywhere(key)
 
-    def _acknowledge(self, key: tuple[int, int], peers: list[int], *, handed: bool) -> None:
+    def _acknowledge(self, key: tuple[int, int], peers: Sequence[int], *, handed: bool) -> None:
         if peers:
             names = self._membership.roster.names
             self._port.send(tuple(names[peer] for peer in peers), TreeAck(names[key[0]], key[1], handed))

@@ -26,7 +26,18 @@ if TYPE_CHECKING:
 class VCube(Membership):
     """Clusters, first members and trees as one process sees them."""
 
-    __slots__ = ("_children", "_destinations", "_port", "correct", "dimension", "name", "roster", "slot", "slots")
+    __slots__ = (
+        "_children",
+        "_destinations",
+        "_port",
+        "correct",
+        "dimension",
+        "name",
+        "roster",
+        "slot",
+        "slots",
+        "suspects",
+    )
 
     def __init__(self, port: Port, roster: Roster) -> None:
         self._port = port
@@ -38,6 +49,8 @@ class VCube(Membership):
         self.dimension = dimension(len(roster))
         self.correct = everyone(len(roster))
         """The set of those not suspected."""
+        self.suspects = 0
+        """How many are."""
         self._children: tuple[int, ...] | None = None
         self._destinations: dict[int, tuple[ProcessId, ...]] = {}
 
@@ -108,6 +121,7 @@ class VCube(Membership):
         if bool(self.correct & bit) == correct:
             return
         self.correct ^= bit
+        self.suspects += -1 if correct else 1
         self._children = None
         self._destinations.clear()
         peer = self.roster.names[slot]

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from causalcast.model import ProcessId
     from causalcast.protocols.membership.vcube import VCube
@@ -27,20 +27,34 @@ Key: TypeAlias = tuple[int, int, int, str]
 class Wave:
     """A message on its way through this process."""
 
-    __slots__ = ("apart", "awaited", "found", "height", "key", "message", "missing", "parents", "unsent", "waiting")
+    __slots__ = (
+        "apart",
+        "awaited",
+        "children",
+        "found",
+        "height",
+        "key",
+        "message",
+        "missing",
+        "parents",
+        "unsent",
+        "waiting",
+    )
 
     def __init__(self, key: Key, message: WireMessage) -> None:
         self.key = key
         self.message = message
-        self.parents: list[int] = []
+        self.parents: tuple[int, ...] = ()
         """Who sent it, and is not acknowledged yet."""
         self.apart = False
         """Whether a parent counts on less than all its clusters, as after a repair: it may be acknowledged before."""
         self.height = 0
         """How many clusters of this process it is to reach."""
-        self.awaited: dict[int, int] = {}
-        """By cluster: whose acknowledgement is missing."""
-        self.unsent: list[int] = []
+        self.awaited = 0
+        """The set of clusters, counted from 1, whose acknowledgement is missing."""
+        self.children: tuple[int, ...] = ()
+        """Of these clusters, in the place before their number: who serves them. Waves sent alike share it."""
+        self.unsent: tuple[int, ...] = ()
         """Clusters for which this process does not know yet whom to send to."""
         self.missing = 0
         """The set of those who were sent it and are not waited for, here and below."""
@@ -48,6 +62,30 @@ class Wave:
         """What acknowledgements have gathered, by slot."""
         self.waiting: dict[tuple[int, int], Any] | None = None
         """Messages that acknowledgements have gathered."""
+
+    def waits_for(self, cluster: int, child: int) -> bool:
+        """Whether the acknowledgement of this child for this cluster is missing."""
+        return bool(self.awaited >> cluster & 1) and self.children[cluster - 1] == child
+
+    def __getstate__(self) -> tuple[None, dict[str, Any]]:
+        """Without the children that nothing is expected of any more: they are no part of its state."""
+        state: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
+        places = range(1, self.awaited.bit_length())
+        state["children"] = tuple([self.children[s - 1] if self.awaited >> s & 1 else -1 for s in places])
+        return None, state
+
+
+class Fans:
+    """Whom waves go to, by height, as last worked out. Follows from the rest of the state: pickles as empty."""
+
+    __slots__ = ("by_height",)
+
+    def __init__(self) -> None:
+        self.by_height: dict[int, tuple[tuple[int, ...], int, tuple[ProcessId, ...]]] = {}
+        """The first members of clusters, the set of clusters sent to, and the names of who is sent to there."""
+
+    def __reduce__(self) -> tuple[type[Fans], tuple[()]]:
+        return Fans, ()
 
 
 class SentTally:
@@ -61,24 +99,22 @@ class SentTally:
     def __reduce__(self) -> tuple[type[SentTally], tuple[()]]:
         return SentTally, ()
 
-    def count(self, kind: int, copies: int) -> None:
-        """So many copies are sent."""
-        self.by_kind[kind] = self.by_kind.get(kind, 0) + copies
-
 
 class Crew(Protocol):
     """Who a wave is for, and what happens at its end."""
 
-    def audience(self, wave: Wave) -> int | None:
-        """The set of those it must reach; `None`: not known yet, `Waves.resume` will say."""
+    def audience(self, wave: Wave) -> int:
+        """The set of those it must reach, once `firsts` says so."""
 
-    def firsts(self, wave: Wave) -> tuple[int, ...]:
-        """For each cluster the first trusted member of the audience, or -1."""
+    def firsts(self, wave: Wave) -> tuple[int, ...] | None:
+        """For each cluster the first trusted member of the audience, or -1: the same object for as long as neither
+        changes. `None`: the audience is not known yet, `Waves.resume` will say.
+        """
 
     def trusted(self, wave: Wave) -> int:
         """The set of those who are waited for, in which `firsts` has looked."""
 
-    def served(self, wave: Wave, parents: list[int]) -> None:
+    def served(self, wave: Wave, parents: tuple[int, ...]) -> None:
         """Everybody whom these parents count on this process for has it: acknowledge."""
 
     def ended(self, wave: Wave) -> None:
@@ -88,7 +124,7 @@ class Crew(Protocol):
 class Waves:
     """All waves that are on their way through one process."""
 
-    __slots__ = ("_crew", "_membership", "_port", "_slot", "active", "sent")
+    __slots__ = ("_crew", "_fans", "_membership", "_port", "_slot", "active", "sent")
 
     def __init__(self, port: Port, membership: VCube, crew: Crew) -> None:
         self._slot = membership.slot
@@ -97,6 +133,7 @@ class Waves:
         self._crew = crew
         self.active: dict[Key, Wave] = {}
         self.sent = SentTally()
+        self._fans = Fans()
 
     def spread(
         self,
@@ -116,16 +153,16 @@ class Waves:
             wave.waiting = waiting
             wave.missing = missing
             if not height and parent is not None:
-                self._crew.served(wave, [parent])
+                self._crew.served(wave, (parent,))
                 self._crew.ended(wave)
                 return
             self.active[key] = wave
         if parent is not None and parent not in wave.parents:
-            wave.parents.append(parent)
+            wave.parents = (*wave.parents, parent)
         if height > wave.height:
-            clusters = range(wave.height + 1, height + 1)
-            wave.height = height
-            self._send(wave, clusters)
+            lowest, wave.height = wave.height + 1, height
+            if lowest > 1 or not self._fan_out(wave, height):
+                self._send(wave, range(lowest, height + 1))
         parents = wave.parents
         if parents and (len(parents) > 1 or (self._slot ^ parents[0]).bit_length() <= wave.height):
             wave.apart = True
@@ -137,7 +174,7 @@ class Waves:
         before `settle` ends it; `None` if none did.
         """
         wave = self.active.get(key)
-        if wave is None or wave.awaited.get((self._slot ^ child).bit_length()) != child:
+        if wave is None or not wave.waits_for((self._slot ^ child).bit_length(), child):
             return None
         return wave
 
@@ -147,80 +184,110 @@ class Waves:
         if wave is None:
             return False
         cluster = (self._slot ^ child).bit_length()
-        if wave.awaited.get(cluster) != child:
+        awaited = wave.awaited
+        if not awaited >> cluster & 1 or wave.children[cluster - 1] != child:
             return False
-        del wave.awaited[cluster]
+        wave.awaited = awaited ^ 1 << cluster
         if wave.apart or not wave.awaited:
             self._check(wave)
         return True
 
     def settle(self, wave: Wave, child: int) -> None:
         """No longer wait for `child`."""
-        del wave.awaited[(self._slot ^ child).bit_length()]
+        wave.awaited ^= 1 << (self._slot ^ child).bit_length()
         if wave.apart or not wave.awaited:
             self._check(wave)
 
     def again(self, wave: Wave, child: int) -> None:
         """`child` will not serve its cluster: send to the next."""
         cluster = self._membership.cluster(child)
-        del wave.awaited[cluster]
+        wave.awaited ^= 1 << cluster
         self._send(wave, (cluster,))
         self._check(wave)
 
     def resume(self, topic: str) -> None:
         """The audience of the topic's waves is known now."""
         for wave in [wave for wave in self.active.values() if wave.key[3] == topic and wave.unsent]:
-            clusters, wave.unsent = wave.unsent, []
+            clusters, wave.unsent = wave.unsent, ()
             self._send(wave, clusters)
             self._check(wave)
 
     def suspected(self, peer: int) -> None:
         """Wait for `peer` no longer, anywhere."""
         cluster = self._membership.cluster(peer)
-        for wave in [wave for wave in self.active.values() if wave.awaited.get(cluster) == peer]:
+        for wave in [wave for wave in self.active.values() if wave.waits_for(cluster, peer)]:
             self.again(wave, peer)
 
     def of_topic(self, topic: str) -> bool:
         """Whether a wave of the topic is on its way here."""
         return any(wave.key[3] == topic for wave in self.active.values())
 
-    def _send(self, wave: Wave, clusters: Iterable[int]) -> None:
-        membership = self._membership
-        audience = self._crew.audience(wave)
-        if audience is None:
-            wave.unsent.extend(clusters)
-            return
+    def _fan_out(self, wave: Wave, height: int) -> bool:
+        """Send to the first `height` clusters what was sent to none yet, as the last one of this height; `False` if
+        that was not for the same members.
+        """
+        fan = self._fans.by_height.get(height)
+        if fan is None:
+            return False
+        children, wave_to, destinations = fan
+        if self._crew.firsts(wave) is not children:
+            return False
+        wave.children = children
+        wave.awaited = wave_to
+        if destinations:
+            self._put(wave, destinations)
+        return True
+
+    def _send(self, wave: Wave, clusters: Sequence[int]) -> None:
         firsts = self._crew.firsts(wave)
+        if firsts is None:
+            wave.unsent = (*wave.unsent, *clusters)
+            return
+        membership = self._membership
         names = membership.roster.names
         destinations: list[ProcessId] = []
+        awaited, missing = wave.awaited, 0
         for s in clusters:
             child = firsts[s - 1]
             if child >= 0:
-                wave.awaited[s] = child
+                awaited |= 1 << s
                 destinations.append(names[child])
                 continue
-            lost = audience & ~self._crew.trusted(wave) & membership.block(s)
+            lost = self._crew.audience(wave) & ~self._crew.trusted(wave) & membership.block(s)
             if lost:
-                wave.missing |= lost
+                missing |= lost
                 destinations.extend(names[slot] for slot in members_of(lost))
+        if not wave.awaited:
+            wave.children = firsts
+            if not missing and len(clusters) == wave.height:
+                self._fans.by_height[wave.height] = firsts, awaited, tuple(destinations)
+        elif firsts is not wave.children:
+            places = enumerate(zip(firsts, wave.children, strict=True), start=1)
+            wave.children = tuple([new if s in clusters else old for s, (new, old) in places])
+        wave.awaited = awaited
+        wave.missing |= missing
         if destinations:
-            self.sent.count(wave.key[0], len(destinations))
-            self._port.send(destinations, wave.message)
+            self._put(wave, destinations)
+
+    def _put(self, wave: Wave, destinations: Sequence[ProcessId]) -> None:
+        kind, by_kind = wave.key[0], self.sent.by_kind
+        by_kind[kind] = by_kind.get(kind, 0) + len(destinations)
+        self._port.send(destinations, wave.message)
 
     def _check(self, wave: Wave) -> None:
         if not wave.awaited and not wave.unsent:
             if self.active.pop(wave.key, None) is None:
                 return
-            parents, wave.parents = wave.parents, []
+            parents, wave.parents = wave.parents, ()
             if parents:
                 self._crew.served(wave, parents)
             self._crew.ended(wave)
         elif wave.apart and wave.parents:
             # A parent waits for the clusters below its own and no others: two who serve each other may both wait.
-            lowest = min((*wave.awaited, *wave.unsent))
-            parents = [parent for parent in wave.parents if self._membership.cluster(parent) <= lowest]
+            lowest = min((*members_of(wave.awaited), *wave.unsent))
+            parents = tuple([parent for parent in wave.parents if self._membership.cluster(parent) <= lowest])
             if parents:
-                wave.parents = [parent for parent in wave.parents if parent not in parents]
+                wave.parents = tuple([parent for parent in wave.parents if parent not in parents])
                 self._crew.served(wave, parents)
 
 

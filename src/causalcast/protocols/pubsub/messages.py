@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property, lru_cache
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from causalcast.model import Message, ProtocolViolationError, Tag
 from causalcast.protocols.port import BroadcastMessage, WireMessage
@@ -45,12 +45,36 @@ class Publication(BroadcastMessage, frozen=True, array_like=True, gc=True, dict=
         return self.past[1::2]
 
     @cached_property
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """The barrier, as slot and counter together."""
+        return tuple(zip(self.past[::2], self.counters, strict=True))
+
+    @cached_property
+    def first_ones(self) -> int:
+        """The set of those whose first publication the barrier names."""
+        found = 0
+        for slot, counter in self.pairs:
+            if counter == 1:
+                found |= 1 << slot
+        return found
+
+    @cached_property
+    def later_ones(self) -> tuple[int, ...]:
+        """The counters of the barrier other than 1."""
+        return tuple([counter for counter in self.counters if counter != 1])
+
+    @cached_property
     def look_up(self) -> Callable[[Sequence[int]], tuple[int, ...]]:
-        """Of a list by slot, the places that the barrier names."""
-        named = self.past[::2]
+        """Of a list by slot, the places where the barrier names a counter of `later_ones`."""
+        named = [slot for slot, counter in self.pairs if counter != 1]
         if len(named) > 1:
             return cast("Callable[[Sequence[int]], tuple[int, ...]]", itemgetter(*named))
         return lambda numbers: tuple(numbers[slot] for slot in named)
+
+    @cached_property
+    def acknowledged(self) -> Ack:
+        """What says that it has come, and nothing else."""
+        return Ack(PUB, self.origin, self.topic, self.counter, (), (), ())
 
     def message(self, roster: Roster) -> Message:
         """As an application gets it, in the group with this roster."""
@@ -62,11 +86,6 @@ class Publication(BroadcastMessage, frozen=True, array_like=True, gc=True, dict=
         tag = Tag(self.origin, self.counter, tuple(zip(names, self.counters, strict=True)), (), roster)
         made = beside["_message"] = Message(self.payload, tag, self.topic)
         return made
-
-    @cached_property
-    def predecessors(self) -> dict[ProcessId, int]:
-        """What the barrier names, by publisher, once there is a `message`."""
-        return dict(self.__dict__["_message"].tag.context)
 
 
 class Notice(WireMessage, frozen=True, array_like=True, gc=False, tag=44):
@@ -190,15 +209,27 @@ def check_entries(numbers: tuple[int, ...], size: int, roster: Roster) -> None:
     check_number(*numbers)
 
 
-def check_publication(publication: Publication, roster: Roster) -> int:
-    """The slot of the publisher; raises `ProtocolViolationError` for what nobody publishes."""
+class Place(NamedTuple):
+    """Where a publication belongs in a group, worked out once for all who get the same object."""
+
+    roster: Roster
+    slot: int
+    """Of the publisher."""
+    dot: tuple[int, int]
+    """That slot and the counter."""
+    key: tuple[int, int, int, str]
+    """Of its wave."""
+
+
+def check_publication(publication: Publication, roster: Roster) -> Place:
+    """Raises `ProtocolViolationError` for what nobody publishes."""
     beside: dict[str, Any] = publication.__dict__
-    checked: tuple[Roster, int] | None = beside.get("_checked")
-    if checked is not None and checked[0] is roster:
-        return checked[1]
-    slot = _check_barrier(publication, roster)
-    beside["_checked"] = roster, slot
-    return slot
+    place: Place | None = beside.get("_place")
+    if place is not None and place.roster is roster:
+        return place
+    slot, counter = _check_barrier(publication, roster), publication.counter
+    place = beside["_place"] = Place(roster, slot, (slot, counter), (PUB, slot, counter, publication.topic))
+    return place
 
 
 def _check_barrier(publication: Publication, roster: Roster) -> int:

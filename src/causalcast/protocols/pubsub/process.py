@@ -9,13 +9,13 @@ from causalcast.protocols.pubsub.messages import Publication
 from causalcast.protocols.stack import Stack, StackProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from causalcast.model import Event, ProcessId, Roster, Tag
     from causalcast.protocols.layers import Dissemination, Membership
     from causalcast.protocols.membership.vcube import VCube
     from causalcast.protocols.ordering import Ordering
-    from causalcast.protocols.port import BroadcastMessage, Port, Timer
+    from causalcast.protocols.port import BroadcastMessage, Port, Timer, WireMessage
 
 
 class TopicLayer(Protocol):
@@ -105,6 +105,11 @@ class TopicProcess(StackProcess):
 
     def broadcast(self, payload: bytes, topic: str = "") -> Tag:
         return self._layer.publish(topic, payload)
+
+    @property
+    def receiver(self) -> Callable[[ProcessId, WireMessage], None]:
+        alone = self._topics is None and set(self._receivers.values()) == {self.dissemination.receive}
+        return self.dissemination.receive if alone else self.receive
 
     def take(self, event: Event) -> None:
         self._taken(event)

@@ -24,7 +24,7 @@ not know of the subscriber yet, what it publishes does not go there, and it send
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from causalcast.model import ProtocolViolationError
 from causalcast.protocols.membership.hypercube import everyone, first_child
@@ -47,7 +47,10 @@ from causalcast.protocols.pubsub.topic import Stage, Topic
 if TYPE_CHECKING:
     from causalcast.model import ProcessId
     from causalcast.protocols.membership.waves import Wave
-    from causalcast.protocols.pubsub.messages import Publication
+    from causalcast.protocols.pubsub.messages import Place, Publication
+
+_IN: Final = Stage.IN
+"""Looked at for every publication that comes."""
 
 
 class RepairedTopics(TopicTable):
@@ -60,31 +63,39 @@ class RepairedTopics(TopicTable):
         """Ask everybody how far publishers are, and say who may not know of this process."""
 
     @abstractmethod
-    def _arrived(self, topic: Topic, publication: Publication) -> None:
-        """A publication, not known before, for the application."""
+    def _arrived(self, topic: Topic, publication: Publication, dot: tuple[int, int]) -> None:
+        """A publication, not known before, for the application; `dot` is the publisher's slot and its counter."""
 
     # ------------------------------------------------------------------ what comes
 
-    def _publication(self, publication: Publication, slot: int, parent: int | None, height: int) -> None:
+    def _publication(self, publication: Publication, place: Place, parent: int | None, height: int) -> None:
         """A publication has come: send it on into so many clusters."""
         topic = self._topics.get(publication.topic) or self._topic(publication.topic)
         if topic is None or not topic.viewing:
             self.tally.false_positives += 1
             if parent is not None:
-                self._decline((PUB, slot, publication.counter, publication.topic), topic, parent)
+                self._decline(place.key, topic, parent)
             return
-        fresh = self._note(topic, publication, slot)
-        self._waves.spread((PUB, slot, publication.counter, topic.name), publication, parent, height)
-        if fresh and not topic.relied_on(self._membership) >> slot & 1:
-            self._hand(topic, publication, slot)
+        fresh = self._note(topic, publication, place)
+        if height or parent is None or topic.stage is not _IN or place.key in self._waves.active:
+            self._waves.spread(place.key, publication, parent, height)
+        else:
+            # As `spread` would: nobody is below.
+            self.tally.acks += 1
+            self._port.send((self._membership.roster.names[parent],), publication.acknowledged)
+        if fresh and (topic.unaware or self._membership.suspects):
+            slot = place.slot
+            if not topic.relied_on(self._membership) >> slot & 1:
+                self._hand(topic, publication, slot)
 
     @abstractmethod
     def _decline(self, key: tuple[int, int, int, str], topic: Topic | None, parent: int) -> None:
         """Say that this process is no subscriber."""
 
-    def _note(self, topic: Topic, publication: Publication, slot: int) -> bool:
+    def _note(self, topic: Topic, publication: Publication, place: Place) -> bool:
         """Whether it has come for the first time, as far as this process can tell."""
-        counter, last = publication.counter, topic.last[slot]
+        _, slot, dot, _ = place
+        counter, last = dot[1], topic.last[slot]
         if counter > last and slot == self._membership.slot:
             raise ProtocolViolationError(
                 f"{publication} was never published: is the name {publication.origin!r} used twice?"
@@ -93,16 +104,16 @@ class RepairedTopics(TopicTable):
         fresh = latest is None or latest.counter < counter
         if fresh:
             topic.kept[slot] = publication
-            topic.retain(publication)
-        if topic.stage is Stage.IN:
-            if counter > last and not topic.known(slot, counter):
+            topic.retain(publication, self._membership.slots)
+        if topic.stage is _IN:
+            if counter > last and not ((topic.waits or topic.aside) and topic.waits_or_set_aside(dot)):
                 if not fresh:
                     fresh = True
-                    topic.retain(publication)
-                self._arrived(topic, publication)
+                    topic.retain(publication, self._membership.slots)
+                self._arrived(topic, publication, dot)
         elif topic.stage in {Stage.ASKING_ALL, Stage.COUNTING}:
             if counter > last:
-                topic.early[slot, counter] = publication
+                topic.early[dot] = publication
         else:
             self.tally.false_positives += 1
         return fresh
@@ -155,10 +166,10 @@ class RepairedTopics(TopicTable):
 
     def _handed(self, handover: Handover) -> None:
         publication = handover.publication
-        slot = check_publication(publication, self._membership.roster)
+        place = check_publication(publication, self._membership.roster)
         topic = self._topic(publication.topic)
-        if topic is None or publication.counter != topic.finished.get(slot, 0):
-            self._publication(publication, slot, None, self._membership.dimension)
+        if topic is None or publication.counter != topic.finished.get(place.slot, 0):
+            self._publication(publication, place, None, self._membership.dimension)
 
     # ------------------------------------------------------------------ subscribers that were not waited for
 
@@ -181,7 +192,8 @@ class RepairedTopics(TopicTable):
                 topic.changed(peer, since.change, True)
             slots = self._membership.roster.slots
             after = dict(zip(since.last[::2], since.last[1::2], strict=True))
-            lost = tuple(each for origin, counter in topic.forgotten.items() for each in (slots[origin], counter))
+            topic.forget(slots)
+            lost = tuple(each for entry in enumerate(topic.forgotten) if entry[1] for each in entry)
             for publication in topic.retained:
                 if publication.counter > after.get(slots[publication.origin], 0) and slots[publication.origin] != peer:
                     self._send(peer, Missed(publication))
@@ -216,10 +228,10 @@ class RepairedTopics(TopicTable):
 
     def _missed(self, missed: Missed) -> None:
         publication = missed.publication
-        slot = check_publication(publication, self._membership.roster)
+        place = check_publication(publication, self._membership.roster)
         topic = self._topic(publication.topic)
         if topic is not None and topic.viewing:
-            self._note(topic, publication, slot)
+            self._note(topic, publication, place)
 
     def _lost(self, topic: Topic) -> list[tuple[int, int]]:
         """What others wait for and may be lost: of those suspected that do not answer."""

@@ -39,7 +39,7 @@ class TopicTable(Dissemination):
             message = event.message
             topic = self._topics.get(message.topic)
             if topic is not None:
-                topic.taken(message, self._membership.slots[message.tag.origin])
+                topic.taken(message.tag)
 
     def pending(self, origin: ProcessId) -> int:
         """Publications of `origin` received and not delivered."""

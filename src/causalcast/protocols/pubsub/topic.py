@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections import deque
 from enum import IntEnum
 from operator import lt
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from causalcast.protocols.pubsub.messages import SUB
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from causalcast.model import Message, ProcessId
+    from causalcast.model import ProcessId, Tag
     from causalcast.protocols.membership.vcube import VCube
     from causalcast.protocols.pubsub.messages import Publication
 
@@ -49,12 +49,14 @@ class Topic:
     """One topic at one process."""
 
     __slots__ = (
+        "_barrier",
+        "_begun",
         "_firsts",
         "_firsts_of",
+        "_taken",
         "aside",
         "asked",
         "asking",
-        "barrier",
         "busy",
         "change",
         "changes",
@@ -91,13 +93,16 @@ class Topic:
         self.change = 0
         """Of its own."""
         self.last = [0] * members
-        """By publisher: everything up to this counter is delivered here, or was before the subscription."""
+        """By publisher: everything up to this counter is delivered here, or was before the subscription. `reach` says
+        more."""
+        self._begun = 0
+        """The set of those whose `last` is not 0: most of what a first publication needs is there in one look."""
         self.kept: list[Publication | None] = [None] * members
         """By publisher: its latest one. Those before it are everywhere, or it would not have published again."""
-        self.retained: deque[Publication] = deque()
-        """The last ones that came, and its own."""
-        self.forgotten: dict[ProcessId, int] = {}
-        """By publisher: the last one that was kept and is not any more."""
+        self.retained: list[Publication] = []
+        """The last ones that came, and its own; `forget` leaves the last `RETAINED`, at twice that by itself."""
+        self.forgotten: list[int] = []
+        """By publisher: the last one that was retained and is not any more; empty if there is none."""
         self.unaware: dict[int, int] = {}
         """By slot of a subscriber: the set of those who may not know of it, for they were not waited for. They are sent
         what is published, and not relied on to send it on."""
@@ -107,8 +112,9 @@ class Topic:
         """Number of the ASK that its subscription waits for."""
         self.finished: dict[int, int] = {}
         """By suspected publisher: up to which counter this process has brought its publications to everyone."""
-        self.barrier: dict[ProcessId, int] = {}
-        """What the next publication directly depends on. It outlives a subscription: the application remembers."""
+        self._barrier: dict[ProcessId, int] = {}
+        self._taken: list[Tag] = []
+        """What the application has taken and `_barrier` does not know yet, at most one for each member."""
         self.waiting: dict[tuple[int, int], list[Publication]] = {}
         """By a missing publication: those filed under it."""
         self.waits: set[tuple[int, int]] = set()
@@ -125,6 +131,11 @@ class Topic:
         """Whether a wave of its own is on its way: the next one waits for its end."""
         self._firsts: tuple[int, ...] | None = None
         self._firsts_of = 0
+
+    def __getstate__(self) -> tuple[None, dict[str, Any]]:
+        """With nothing put off: two that differ only in that are the same."""
+        self._settle()
+        return None, {name: getattr(self, name) for name in self.__slots__}
 
     @property
     def intended(self) -> bool:
@@ -195,32 +206,50 @@ class Topic:
 
     # ------------------------------------------------------------------ what is delivered
 
-    def known(self, slot: int, counter: int) -> bool:
-        """Whether this publication needs no second look."""
-        if counter <= self.last[slot] or (self.waits and (slot, counter) in self.waits):
-            return True
-        return bool(self.aside) and any((slot, counter) in filed for filed in self.aside.values())
+    def waits_or_set_aside(self, dot: tuple[int, int]) -> bool:
+        """Whether this publication has come and is not delivered."""
+        return dot in self.waits or (bool(self.aside) and any(dot in filed for filed in self.aside.values()))
 
-    def arrived(self, publication: Publication, slot: int, slots: dict[ProcessId, int]) -> Sequence[Publication]:
+    def arrived(
+        self, publication: Publication, dot: tuple[int, int], slots: dict[ProcessId, int]
+    ) -> Sequence[Publication]:
         """What can be delivered now that `publication`, not known before, has come."""
         missing = self._missing(publication)
         if missing is not None:
-            self.waits.add((slot, publication.counter))
-            self.waiting.setdefault(missing, []).append(publication)
+            self.waits.add(dot)
+            filed = self.waiting.get(missing)
+            if filed is None:
+                self.waiting[missing] = [publication]
+            else:
+                filed.append(publication)
             return ()
-        self._delivered(publication, slot)
+        self._delivered(publication, dot[0])
         if not (self.waiting or self.aside):
             return (publication,)
-        freed = self._freed(slot, publication.counter)
+        freed = self._freed(dot)
         return (publication, *self._deliverable(freed, slots)) if freed else (publication,)
 
-    def retain(self, publication: Publication) -> None:
+    def reach(self, slot: int, counter: int) -> None:
+        """Everything of this publisher up to `counter` is delivered, or was before the subscription."""
+        self.last[slot] = counter
+        self._begun |= 1 << slot
+
+    def retain(self, publication: Publication, slots: dict[ProcessId, int]) -> None:
         """Keep it for subscribers that this process learns of late."""
         retained = self.retained
         retained.append(publication)
-        if len(retained) > RETAINED:
-            oldest = retained.popleft()
-            self.forgotten[oldest.origin] = max(oldest.counter, self.forgotten.get(oldest.origin, 0))
+        if len(retained) >= 2 * RETAINED:
+            self.forget(slots)
+
+    def forget(self, slots: dict[ProcessId, int]) -> None:
+        """Of what is retained, all but the last `RETAINED`."""
+        retained, forgotten = self.retained, self.forgotten
+        if len(retained) > RETAINED and not forgotten:
+            forgotten.extend([0] * len(self.last))
+        for oldest in retained[:-RETAINED]:
+            slot = slots[oldest.origin]
+            forgotten[slot] = max(forgotten[slot], oldest.counter)
+        del retained[:-RETAINED]
 
     def delivered(self) -> tuple[int, ...]:
         """Slot, counter, ...: up to where publications are delivered, or were before the subscription."""
@@ -229,9 +258,9 @@ class Topic:
     def lost(self, slot: int, counter: int, slots: dict[ProcessId, int]) -> Iterator[Publication]:
         """What can be delivered now that nothing of `slot` up to `counter` will come any more."""
         if counter > self.last[slot]:
-            self.last[slot] = counter
+            self.reach(slot, counter)
             missing = [each for each in (*self.waiting, *self.aside) if each[0] == slot and each[1] <= counter]
-            yield from self._deliverable([each for key in missing for each in self._freed(*key)], slots)
+            yield from self._deliverable([each for key in missing for each in self._freed(key)], slots)
 
     def set_aside(self, slot: int, counter: int, slots: dict[ProcessId, int]) -> list[tuple[int, int]]:
         """Expect no longer that what waits for this publication can be delivered; returns its slots and counters."""
@@ -251,43 +280,50 @@ class Topic:
             slot = slots[each.origin]
             self.waits.remove((slot, each.counter))
             if each.counter <= self.last[slot]:
-                ready.extend(self._freed(slot, each.counter))
+                ready.extend(self._freed((slot, each.counter)))
                 continue
             yield self._delivered(each, slot)
-            ready.extend(self._freed(slot, each.counter))
+            ready.extend(self._freed((slot, each.counter)))
 
     def _delivered(self, publication: Publication, slot: int) -> Publication:
         self.last[slot] = publication.counter
+        self._begun |= 1 << slot
         if self.joining:
             for recent in self.joining.values():
                 recent[slot] = publication.counter
         return publication
 
-    def _freed(self, slot: int, counter: int) -> list[Publication]:
-        freed = self.waiting.pop((slot, counter), []) if self.waiting else []
+    def _freed(self, dot: tuple[int, int]) -> list[Publication]:
+        freed = self.waiting.pop(dot, []) if self.waiting else []
         if self.aside:
-            aside = self.aside.pop((slot, counter), {})
+            aside = self.aside.pop(dot, {})
             self.waits.update(aside)
             freed += aside.values()
         return freed
 
     def _missing(self, publication: Publication) -> tuple[int, int] | None:
         """CHECKCB: a publication of the barrier that will come and is not delivered yet."""
-        past, last = publication.past, self.last
-        if not past:
+        if not publication.past:
             return None
-        delivered, counters = publication.look_up(last), publication.counters
-        if delivered == counters or not any(map(lt, delivered, counters)):
-            return None
-        for place in range(0, len(past), 2):
-            if last[past[place]] < past[place + 1]:
-                return past[place], past[place + 1]
+        first_ones, last = publication.first_ones, self.last
+        if first_ones & self._begun == first_ones:
+            later_ones = publication.later_ones
+            if not later_ones:
+                return None
+            delivered = publication.look_up(last)
+            if delivered == later_ones or not any(map(lt, delivered, later_ones)):
+                return None
+        for pair in publication.pairs:
+            slot, counter = pair
+            if last[slot] < counter:
+                return pair
         return None
 
     def started(self, before: Iterable[tuple[int, int]]) -> list[Publication]:
         """The subscription is complete: `before` is what was published until then. What came since, to be looked at."""
         for slot, counter in before:
-            self.last[slot] = max(self.last[slot], counter)
+            if counter > self.last[slot]:
+                self.reach(slot, counter)
         early, self.early = self.early, {}
         return [publication for (slot, counter), publication in early.items() if counter > self.last[slot]]
 
@@ -305,18 +341,29 @@ class Topic:
 
     # ------------------------------------------------------------------ what is published
 
-    def taken(self, message: Message, slot: int) -> None:
-        """The application has taken this publication: its own will depend on it (line 94)."""
-        barrier, tag = self.barrier, message.tag
-        latest = self.kept[slot]
-        if latest is not None and latest.message(tag.roster) is message:
-            named = latest.predecessors
-        else:
+    def taken(self, tag: Tag) -> None:
+        """The application has taken the publication of this tag: its own will depend on it (line 94)."""
+        taken = self._taken
+        taken.append(tag)
+        if len(taken) > len(self.last):
+            self._settle()
+
+    @property
+    def barrier(self) -> dict[ProcessId, int]:
+        """What the next publication directly depends on. It outlives a subscription: the application remembers."""
+        if self._taken:
+            self._settle()
+        return self._barrier
+
+    def _settle(self) -> None:
+        barrier = self._barrier
+        for tag in self._taken:
             named = dict(tag.context)
-        for origin in named.keys() & barrier.keys():
-            if barrier[origin] == named[origin]:
-                del barrier[origin]
-        barrier[tag.origin] = tag.counter
+            for origin in named.keys() & barrier.keys():
+                if barrier[origin] == named[origin]:
+                    del barrier[origin]
+            barrier[tag.origin] = tag.counter
+        self._taken.clear()
 
     def tables(self) -> dict[str, int]:
         """The sizes of what must be empty at rest."""

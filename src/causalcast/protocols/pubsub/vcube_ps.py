@@ -26,7 +26,7 @@ it do.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from causalcast.model import (
     NotAMemberError,
@@ -65,6 +65,10 @@ if TYPE_CHECKING:
     from causalcast.protocols.membership.vcube import VCube
     from causalcast.protocols.membership.waves import Key
     from causalcast.protocols.port import Port, WireMessage
+
+
+_ASKING_ALL: Final = Stage.ASKING_ALL
+_OUT: Final = Stage.OUT
 
 
 class VCubePS(RepairedTopics):
@@ -113,12 +117,13 @@ class VCubePS(RepairedTopics):
         membership = self._membership
         counter = topic.last[membership.slot] + 1
         slots = membership.roster.slots
-        past = tuple(number for origin, last in topic.barrier.items() for number in (slots[origin], last))
+        barrier = topic.barrier
+        past = tuple(number for origin, last in barrier.items() for number in (slots[origin], last))
         publication = Publication(membership.name, name, counter, past, payload)
         tag = publication.message(membership.roster).tag
-        topic.barrier.clear()
-        topic.barrier[membership.name] = counter
-        topic.last[membership.slot] = counter
+        barrier.clear()
+        barrier[membership.name] = counter
+        topic.reach(membership.slot, counter)
         self.tally.published(len(past) // 2)
         topic.queue.append(publication)
         self._next(topic)
@@ -136,8 +141,8 @@ class VCubePS(RepairedTopics):
             operation = topic.queue.popleft()
             topic.busy = True
             if isinstance(operation, Publication):
-                topic.retain(operation)
-                key = (PUB, membership.slot, operation.counter, topic.name)
+                topic.retain(operation, membership.slots)
+                key = check_publication(operation, membership.roster).key
                 self._waves.spread(key, operation, None, membership.dimension)
                 continue
             self._notices += 1
@@ -197,9 +202,9 @@ class VCubePS(RepairedTopics):
 
     def _complete(self, topic: Topic, wave: Wave) -> None:
         """The subscription is complete: what is not from before it can be delivered."""
-        slots = self._membership.roster.slots
+        roster = self._membership.roster
         for publication in (wave.waiting or {}).values():
-            topic.early.setdefault((slots[publication.origin], publication.counter), publication)
+            topic.early.setdefault(check_publication(publication, roster).dot, publication)
         arrived = topic.started((wave.found or {}).items())
         self._port.announce(Subscribed(topic.name))
         if UNS in topic.queue:
@@ -207,7 +212,7 @@ class VCubePS(RepairedTopics):
             return
         topic.stage = Stage.IN
         for publication in arrived:
-            self._arrived(topic, publication)
+            self._arrived(topic, publication, check_publication(publication, roster).dot)
         self._tell(topic)
 
     # ------------------------------------------------------------------ waves of all (HANDLE_RECEIVED_MSG)
@@ -215,14 +220,16 @@ class VCubePS(RepairedTopics):
     def receive(self, sender: ProcessId, message: WireMessage) -> None:
         """Raises `ProtocolViolationError`."""
         membership = self._membership
-        peer = membership.slot_of(sender)
-        if isinstance(message, Ack):
-            self._acknowledged(peer, message)
-            return
+        own = membership.slot
+        peer = membership.slots.get(sender, own)
+        if peer == own:
+            membership.slot_of(sender)
         match message:
+            case Ack():
+                self._acknowledged(peer, message)
             case Publication():
-                slot = check_publication(message, membership.roster)
-                self._publication(message, slot, peer, (membership.slot ^ peer).bit_length() - 1)
+                place = check_publication(message, membership.roster)
+                self._publication(message, place, peer, (own ^ peer).bit_length() - 1)
             case Notice():
                 self._notice(message, peer)
             case Decline():
@@ -238,11 +245,11 @@ class VCubePS(RepairedTopics):
             case _:
                 raise ProtocolViolationError(f"{sender!r} sent {type(message).__name__}")
 
-    def _arrived(self, topic: Topic, publication: Publication) -> None:
+    def _arrived(self, topic: Topic, publication: Publication, dot: tuple[int, int]) -> None:
         """CHECKDELIVERY, for one that was not known."""
         roster, slots = self._membership.roster, self._membership.slots
         self.tally.operations += 1 + len(publication.past) // 2
-        ready = topic.arrived(publication, slots[publication.origin], slots)
+        ready = topic.arrived(publication, dot, slots)
         for each in ready:
             self._port.deliver(each.message(roster))
         if not ready:
@@ -364,41 +371,44 @@ class VCubePS(RepairedTopics):
             for each, word in words.items():
                 topic.changed(each, word >> 1, bool(word & 1))
 
-    def audience(self, wave: Wave) -> int | None:
+    def audience(self, wave: Wave) -> int:
         if wave.key[0] in {SUB, ASK}:
             return everyone(len(self._membership.roster))
-        topic = self._topics[wave.key[3]]
-        return None if topic.stage is Stage.ASKING_ALL else topic.view
+        return self._topics[wave.key[3]].view
 
-    def firsts(self, wave: Wave) -> tuple[int, ...]:
-        if wave.key[0] in {SUB, ASK}:
+    def firsts(self, wave: Wave) -> tuple[int, ...] | None:
+        kind, _, _, name = wave.key
+        if kind in {SUB, ASK}:
             return self._membership.children()
-        return self._topics[wave.key[3]].firsts(self._membership)
+        topic = self._topics[name]
+        return None if topic.stage is _ASKING_ALL else topic.firsts(self._membership)
 
     def trusted(self, wave: Wave) -> int:
         if wave.key[0] in {SUB, ASK}:
             return self._membership.correct
         return self._topics[wave.key[3]].relied_on(self._membership)
 
-    def served(self, wave: Wave, parents: list[int]) -> None:
+    def served(self, wave: Wave, parents: tuple[int, ...]) -> None:
         names = self._membership.roster.names
-        kind, slot, number, topic = wave.key
-        if wave.found or wave.waiting or wave.missing:
+        message = wave.message
+        if wave.found or wave.waiting or wave.missing or not isinstance(message, Publication):
             ack = self._ack(wave)
         else:
-            ack = Ack(kind, names[slot], topic, number, (), (), ())
+            ack = message.acknowledged
         self._port.send(tuple([names[each] for each in parents]), ack)
         self.tally.acks += len(parents)
 
     def ended(self, wave: Wave) -> None:
         kind, slot, number, name = wave.key
         topic = self._topics.get(name)
-        if topic is not None and slot == self._membership.slot:
-            if wave.height == self._membership.dimension:
+        if topic is None:
+            return
+        if wave.height == self._membership.dimension:
+            if slot == self._membership.slot:
                 self._own_ended(wave, topic)
-        elif topic is not None and kind == PUB and wave.height == self._membership.dimension:
-            topic.finished[slot] = number
-        if topic is not None and topic.stage is Stage.OUT and topic.viewing and not self._waves.of_topic(topic.name):
+            elif kind == PUB:
+                topic.finished[slot] = number
+        if topic.stage is _OUT and topic.viewing and not self._waves.of_topic(topic.name):
             topic.end()
 
     def _ack(self, wave: Wave) -> Ack:
