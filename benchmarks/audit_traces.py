@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -85,10 +85,21 @@ def write_lines(folder: Path, processes: int, events: int) -> int:
     """Write the same run as JSON lines, one file per process; return the number of rows."""
     rows = write_trace(folder, processes, events)
     for path in sorted(folder.glob("*.parquet")):
-        encode = json.JSONEncoder(separators=(",", ":")).encode
-        with path.with_suffix(".jsonl").open("w") as file:
-            for row in pq.read_table(path).to_pylist():
-                file.write(encode({name: value for name, value in row.items() if value is not None}) + "\n")
+        encode = msgspec.json.Encoder().encode_lines
+        with path.with_suffix(".jsonl").open("wb") as file:
+            for batch in pq.ParquetFile(path).iter_batches():
+                file.write(encode({k: v for k, v in row.items() if v is not None} for row in batch.to_pylist()))
+        path.unlink()
+    return rows
+
+
+def write_joined(folder: Path, processes: int, events: int) -> int:
+    """Write the same run as one Parquet file; return the number of rows."""
+    rows = write_trace(folder, processes, events)
+    paths = sorted(folder.glob("*.parquet"))
+    table = pa.concat_tables([pq.ParquetFile(path).read() for path in paths])
+    pq.write_table(table, folder / "all.parquet", compression="zstd", row_group_size=200_000)
+    for path in paths:
         path.unlink()
     return rows
 
