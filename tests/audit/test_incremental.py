@@ -220,6 +220,29 @@ def test_an_output_folder_among_the_traces_is_no_trace(here: None, tmp_path: Pat
         assert audited(tmp_path, tmp_path / "out").events == 6
 
 
+def test_workers_that_do_not_share_the_output_folder_get_their_values_another_way(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace, out = tmp_path / "t.jsonl", tmp_path / "out"
+    trace.write_text("\n".join(lines([*PAIR, *THIRD])) + "\n")
+    whole = audited(trace)
+    # As on a cluster: the folder of this name is not there for those who are to write to it.
+    read = pipeline.Intake.read
+
+    def read_elsewhere(intake: pipeline.Intake) -> None:
+        shutil.rmtree(out / ".state", ignore_errors=True)
+        read(intake)
+
+    monkeypatch.setattr(pipeline.Intake, "read", read_elsewhere)
+    steps: list[str] = []
+
+    found = audited(trace, out, progress=steps.append)
+
+    assert (found.verdict, found.counts, found.events) == ("fail", {"causal-order": 1}, 9)
+    assert found == whole
+    assert any(f"do not share {out / '.state'} on " in step for step in steps)
+
+
 # ------------------------------------------------------------------------------------- killed
 
 

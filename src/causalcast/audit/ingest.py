@@ -64,7 +64,6 @@ class Inputs:
     json: tuple[str, ...]
     parquet: tuple[str, ...]
     size: int
-    json_size: int
     unfinished: tuple[str, ...] = ()
     """Files beside them whose names say that they are not whole yet."""
     sizes: dict[str, int] = field(default_factory=dict)
@@ -104,7 +103,7 @@ def find_inputs(sources: Sequence[str | Path], *, without: Path | None = None) -
         for path in found:
             (parquet if path.name.endswith(PARQUET_SUFFIXES) else lines).append(str(path.resolve()))
     try:
-        sizes, json_sizes = files.sizes_of({*lines, *parquet}), files.sizes_of(set(lines))
+        sizes = files.sizes_of({*lines, *parquet})
         files.refuse_endless_lines(dict.fromkeys(lines))
     except OSError as error:
         raise InputUnusable(f"{error.filename}: cannot be read: {error.strerror or error}") from error
@@ -112,7 +111,6 @@ def find_inputs(sources: Sequence[str | Path], *, without: Path | None = None) -
         tuple(dict.fromkeys(lines)),
         tuple(dict.fromkeys(parquet)),
         sum(sizes.values()),
-        sum(json_sizes.values()),
         tuple(dict.fromkeys(unfinished)),
         sizes,
     )
