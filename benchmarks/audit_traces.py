@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 if TYPE_CHECKING:
@@ -102,6 +103,20 @@ def write_joined(folder: Path, processes: int, events: int) -> int:
     for path in paths:
         path.unlink()
     return rows
+
+
+def write_crash(folder: Path, processes: int, events: int) -> int:
+    """Write the same run, but one process delivers nothing in the second half of its log and then crashes."""
+    rows = write_trace(folder, processes, events)
+    path = min(folder.glob("*.parquet"))
+    whole = pq.ParquetFile(path).read()
+    given = np.asarray(pc.equal(whole["event"], "deliver"))
+    given[: given.size // 2] = False
+    crash = pa.table({"process": whole["process"][:1], "event": ["crash"]})
+    kept = pa.concat_tables([whole.filter(pa.array(~given)), crash], promote_options="default")
+    seq = pa.array(np.arange(1, kept.num_rows + 1))
+    pq.write_table(kept.set_column(kept.schema.get_field_index("seq"), "seq", seq), path, compression="zstd")
+    return rows - int(given.sum()) + 1
 
 
 def write_topics(folder: Path, topics: int, events: int, members: int = 4) -> int:

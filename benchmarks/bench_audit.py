@@ -32,7 +32,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from benchmarks.audit_traces import write_hub, write_joined, write_lines, write_topics, write_trace
+from benchmarks.audit_traces import write_crash, write_hub, write_joined, write_lines, write_topics, write_trace
 from benchmarks.published_checks import algorithm_14, algorithm_16
 from benchmarks.report import Case, write
 
@@ -320,6 +320,7 @@ SHAPES: Final[tuple[tuple[str, Callable[[Path], int]], ...]] = (
     ("10,000 processes, in 10,000 files", lambda folder: write_trace(folder, 10_000, MILLION)),
     ("10,000 topics of 4 processes each", lambda folder: write_topics(folder, 10_000, MILLION)),
     ("one process has half of all events", lambda folder: write_hub(folder, 10, MILLION)),
+    ("one process delivers half, and crashes", lambda folder: write_crash(folder, 10, MILLION)),
     ("JSON lines, 10 processes", lambda folder: write_lines(folder, 10, MILLION)),
 )
 
