@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from causalcast.audit import depot, ingest, pipeline, stages, state
+from causalcast.audit import depot, ingest, intake, pipeline, stages, state
 from causalcast.audit import lines as odd_lines
 from causalcast.audit.errors import InputUnusable
 from causalcast.audit.pipeline import run_audit
@@ -397,6 +397,9 @@ def test_lines_that_are_odd_cost_a_later_run_no_more_than_these_lines(
     third = audited(trace, out)
     assert third.quarantined == 7 + 101
     assert read[-1] == (str(trace / "d.jsonl"),)
+    monkeypatch.setattr(intake, "MOST_LEFT", 6)
+    assert audited(trace, out) == third
+    assert set(read[-1]) == {str(trace / name) for name in ("ab.jsonl", "c.jsonl", "d.jsonl")}
 
 
 def test_lines_mean_the_same_to_arrow_and_to_spark(spark: SparkSession, tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from causalcast.audit.ingest import BadRows, Inputs
     from causalcast.audit.log_findings import LogFinding
 
+MOST_LEFT: Final = 20_000
+"""Lines, of all files together, up to which they are left to Spark by themselves."""
 _LINES: Final = pa.schema([("value", pa.string()), ("file", pa.string())])
 BYTES_PER_PARTITION: Final = 128 * 2**20
 """Of input, for each task that digests logs."""
@@ -79,7 +81,12 @@ class Intake:
                 state.record(wanted[fact["number"]], fact.asDict())
                 if fact["odd"]:
                     odd.add(wanted[fact["number"]].path)
-        # Where lines do not mean what they mean alone, Spark reads the whole file.
+        if sum(len(planned.piece.odd) for planned in self._pieces) > MOST_LEFT:
+            for planned in self._pieces:
+                if planned.piece.odd:
+                    odd.add(planned.path)
+                    planned.piece.token, planned.piece.odd = "", []
+        # Where lines do not mean what they mean alone, or are many, Spark reads the whole file.
         self._pieces = [planned for planned in self._pieces if planned.path not in odd]
         left = {*others, *odd}
         self._by_spark = self.inputs.only(left)
