@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 if TYPE_CHECKING:
@@ -85,12 +86,37 @@ def write_lines(folder: Path, processes: int, events: int) -> int:
     """Write the same run as JSON lines, one file per process; return the number of rows."""
     rows = write_trace(folder, processes, events)
     for path in sorted(folder.glob("*.parquet")):
-        encode = json.JSONEncoder(separators=(",", ":")).encode
-        with path.with_suffix(".jsonl").open("w") as file:
-            for row in pq.read_table(path).to_pylist():
-                file.write(encode({name: value for name, value in row.items() if value is not None}) + "\n")
+        encode = msgspec.json.Encoder().encode_lines
+        with path.with_suffix(".jsonl").open("wb") as file:
+            for batch in pq.ParquetFile(path).iter_batches():
+                file.write(encode({k: v for k, v in row.items() if v is not None} for row in batch.to_pylist()))
         path.unlink()
     return rows
+
+
+def write_joined(folder: Path, processes: int, events: int) -> int:
+    """Write the same run as one Parquet file; return the number of rows."""
+    rows = write_trace(folder, processes, events)
+    paths = sorted(folder.glob("*.parquet"))
+    table = pa.concat_tables([pq.ParquetFile(path).read() for path in paths])
+    pq.write_table(table, folder / "all.parquet", compression="zstd", row_group_size=200_000)
+    for path in paths:
+        path.unlink()
+    return rows
+
+
+def write_crash(folder: Path, processes: int, events: int) -> int:
+    """Write the same run, but one process delivers nothing in the second half of its log and then crashes."""
+    rows = write_trace(folder, processes, events)
+    path = min(folder.glob("*.parquet"))
+    whole = pq.ParquetFile(path).read()
+    given = np.asarray(pc.equal(whole["event"], "deliver"))
+    given[: given.size // 2] = False
+    crash = pa.table({"process": whole["process"][:1], "event": ["crash"]})
+    kept = pa.concat_tables([whole.filter(pa.array(~given)), crash], promote_options="default")
+    seq = pa.array(np.arange(1, kept.num_rows + 1))
+    pq.write_table(kept.set_column(kept.schema.get_field_index("seq"), "seq", seq), path, compression="zstd")
+    return rows - int(given.sum()) + 1
 
 
 def write_topics(folder: Path, topics: int, events: int, members: int = 4) -> int:

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 FOLDER = Path("build/bench")
+_WIDE = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +38,12 @@ def write(name: str, cases: list[Case]) -> None:
     table = Table("case", title=f"bench {name}")
     columns = list(dict.fromkeys(column for case in cases for column in case.figures))
     for column in columns:
-        table.add_column(column.replace("_", " "), justify="right")
+        table.add_column(column.replace("_", " "), justify="right", overflow="fold")
     for case in cases:
         table.add_row(case.name, *(_shown(case.figures.get(column)) for column in columns))
-    Console().print(table)
+    console = Console()
+    # A file or a pipe has no width that figures would have to be cut to.
+    (console if console.is_terminal else Console(width=_WIDE)).print(table)
     FOLDER.mkdir(parents=True, exist_ok=True)
     text = json.dumps(
         {"name": name, "machine": machine(), "cases": [{"case": case.name, **case.figures} for case in cases]}, indent=2

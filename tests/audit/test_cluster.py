@@ -66,33 +66,46 @@ def master(tmp_path: Path) -> Iterator[str]:
             process.wait(timeout=30)
 
 
-def test_a_cluster_comes_to_the_verdict_of_local_mode(master: str, tmp_path: Path) -> None:
+SCRIPT = """
+import json, sys
+from pathlib import Path
+from causalcast.audit.pipeline import run_audit
+from causalcast.audit.session import spark_session
+
+trace, out = Path(sys.argv[1]), Path(sys.argv[2])
+with spark_session(sys.argv[3]) as session:
+    session.conf.set("spark.sql.shuffle.partitions", "1")
+    for where in (None, out, out):
+        steps = []
+        found = run_audit([trace], out=where, progress=steps.append)
+        print(json.dumps([found.counts, found.events, len(found.processes), found.quarantined, steps]))
+        if where is out:
+            with (trace / "c.jsonl").open("a") as file:
+                file.write(sys.argv[4])
+"""
+
+
+def test_a_cluster_comes_to_the_verdict_of_local_mode_and_reads_what_is_new_only(master: str, tmp_path: Path) -> None:
     rows = [*PAIR, *log("c", "deliver b:1", "deliver a:1", "deliver a:2")]
     trace = tmp_path / "trace"
     trace.mkdir()
     (trace / "a.jsonl").write_text("\n".join(lines(rows[:4])) + "\n")
-    pq.write_table(pa.Table.from_pylist(rows[4:]), trace / "b.parquet")
+    (trace / "c.jsonl").write_text("\n".join(lines(rows[6:8])) + "\n")
+    pq.write_table(pa.Table.from_pylist(rows[4:6]), trace / "b.parquet")
 
     answer = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "from causalcast.cli import main; main()",
-            "audit",
-            str(trace),
-            "--json",
-            "--master",
-            master,
-        ],
+        [sys.executable, "-c", SCRIPT, str(trace), str(tmp_path / "out"), master, lines(rows[8:])[0] + "\n"],
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=400,
         check=False,
     )
 
-    assert answer.returncode == 1, answer.stderr
-    found = json.loads(answer.stdout)
-    assert found["counts"] == {"causal-order": 1}
-    assert (found["events"], found["processes"]) == (9, 3)
+    assert answer.returncode == 0, answer.stderr
+    first, kept, later = (json.loads(line) for line in answer.stdout.splitlines())
+    undelivered = {"causal-order": 1, "undelivered": 1}
+    assert first[:4] == kept[:4] == [undelivered, 8, 3, 0]
+    assert later[:4] == [{"causal-order": 1}, 9, 3, 0]
+    assert re.search(r"Reading what is new: 1 of \d pieces", str(later[4]))
     # An executor of its own did the work.
     assert re.search(r"Launching ExecutorRunner|Asked to launch executor", (tmp_path / "cluster.log").read_text())

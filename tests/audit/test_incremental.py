@@ -6,8 +6,10 @@ import json
 import multiprocessing
 import os
 import random
+import re
 import shutil
 import signal
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from causalcast.audit import depot, pipeline, stages, state
+from causalcast.audit import depot, ingest, intake, pipeline, stages, state
+from causalcast.audit import lines as odd_lines
 from causalcast.audit.errors import InputUnusable
 from causalcast.audit.pipeline import run_audit
 from tests.audit import unsparked
@@ -220,6 +223,29 @@ def test_an_output_folder_among_the_traces_is_no_trace(here: None, tmp_path: Pat
         assert audited(tmp_path, tmp_path / "out").events == 6
 
 
+def test_workers_that_do_not_share_the_output_folder_get_their_values_another_way(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace, out = tmp_path / "t.jsonl", tmp_path / "out"
+    trace.write_text("\n".join(lines([*PAIR, *THIRD])) + "\n")
+    whole = audited(trace)
+    # As on a cluster: the folder of this name is not there for those who are to write to it.
+    read = pipeline.Intake.read
+
+    def read_elsewhere(intake: pipeline.Intake) -> None:
+        shutil.rmtree(out / ".state", ignore_errors=True)
+        read(intake)
+
+    monkeypatch.setattr(pipeline.Intake, "read", read_elsewhere)
+    steps: list[str] = []
+
+    found = audited(trace, out, progress=steps.append)
+
+    assert (found.verdict, found.counts, found.events) == ("fail", {"causal-order": 1}, 9)
+    assert found == whole
+    assert any(f"do not share {out / '.state'} on " in step for step in steps)
+
+
 # ------------------------------------------------------------------------------------- killed
 
 
@@ -284,21 +310,96 @@ def test_a_run_that_is_killed_anywhere_is_repeated_as_if_it_had_not_been(
 # ------------------------------------------------------------------------------------- Spark
 
 
-def test_spark_reads_what_is_odd_each_time_and_the_rest_once(spark: SparkSession, tmp_path: Path) -> None:
+ODD = (
+    '{"process": "c", "seq": ',
+    "nonsense",
+    '{"process": "c", "seq": 9, "event": "jion"}',
+    '{"seq": 9, "event": "leave"}',
+    '{"process": "c", "seq": 9, "event": "leave"} {"process": "c", "seq": 10, "event": "join"}',
+    '{"process": 1, "seq": 1, "event": "leave"}',
+    '{"process": "c", "seq": 9.0, "event": "leave"}',
+    '{"process": "c", "seq": "9", "event": "leave"}',
+    '{"process": "c", "seq": 99999999999999999999, "event": "leave"}',
+    '{"process": "c", "process": "d", "seq": 9, "event": "leave"}',
+    "{'process': 'c', 'seq': 9, 'event': 'leave'}",
+    '  {"process": "c", "seq": 9, "event": "leave"}',
+    '{"process": "c", "seq": 9, "event": "leave"}}',
+    '{"process": "c", "seq": 9, "event": "leave", "time_ns": NaN}',
+    '{"process": "c", "seq": 9, "event": "broadcast", "origin": "c", "counter": 1, "context": [["a", 0]]}',
+    '{"process": "c", "seq": 9, "event": "broadcast", "origin": "c", "counter": 1, "context": [["a", "1"]]}',
+    '{"process": "c", "seq": 9, "event": "broadcast", "origin": "c", "counter": 1, "context": [[1, 1]]}',
+    '"text"',
+    "null",
+    "{}",
+    '\ufeff{"process": "c", "seq": 9, "event": "leave"}',
+    '[{"process": "c", "seq": 9, "event": "leave"}, {"process": "c", "seq": 10, "event": "join"}]',
+    r'{"process": "\ud800", "seq": 9, "event": "leave"}',
+)
+
+
+def test_an_odd_line_means_the_same_alone(spark: SparkSession, tmp_path: Path) -> None:
+    whole, rest = tmp_path / "whole.jsonl", tmp_path / "rest.jsonl"
+    text = "".join(f"{line}\n{odd}\n" for line, odd in zip(lines(PAIR) * 4, ODD, strict=False))
+    assert odd_lines.sift(text.encode()) is None  # for the list
+    alone = [odd for odd in ODD if odd[0] not in "[\ufeff"]
+    text = "".join(f"{line}\n{odd}\n" for line, odd in zip(lines(PAIR) * 4, alone, strict=False))
+    found, sifted = odd_lines.texts(text.encode()), odd_lines.sift(text.encode())
+    assert found is not None
+    assert sifted is not None
+    odd = sifted[1]
+    whole.write_text(text)
+    rest.write_bytes(b"\n".join(line for number, line in enumerate(found) if number not in odd))
+
+    left = spark.createDataFrame([(found[i].decode(), "") for i in odd], "value string, file string")
+    by_line = Counter(map(str, ingest.parse_lines(left).drop("file", "value").collect()))
+    by_file, others = (
+        Counter(map(str, ingest.read(spark, ingest.find_inputs([path])).drop("file").collect()))
+        for path in (whole, rest)
+    )
+
+    assert len(odd) > 12
+    assert by_file == by_line + others
+
+
+def test_lines_that_are_odd_cost_a_later_run_no_more_than_these_lines(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     trace, out = tmp_path / "trace", tmp_path / "out"
     trace.mkdir()
-    (trace / "ab.jsonl").write_text("\n".join(lines(PAIR)) + "\n")
-    (trace / "c.jsonl").write_text("\n".join([*lines(THIRD[:2]), '{"process": "c", "seq": ']))
-    steps: list[str] = []
-    first = audited(trace, out, progress=steps.append)
-    assert (first.quarantined, first.counts["absent-log"]) == (1, 1)
+    bad = [*ODD[:4], '{"process": "c", "seq": 0, "event": "leave"}']
+    (trace / "ab.jsonl").write_text("\n".join(lines(PAIR)) + "\n" + ODD[0])
+    (trace / "c.jsonl").write_text("\n".join([*lines(THIRD[:1]), *bad, *lines(THIRD[1:2]), ODD[5]]) + "\n" + ODD[1])
+    first = audited(trace, out)
+    assert (first.quarantined, first.events) == (7, 9)
+    read: list[tuple[str, ...]] = []
+    by_spark = ingest.read
 
-    (trace / "c.jsonl").write_text("\n".join(lines(THIRD)) + "\n")
+    def reading(session: SparkSession, inputs: ingest.Inputs, *text: Any) -> Any:
+        read.append((*inputs.json, *inputs.parquet))
+        return by_spark(session, inputs, *text)
+
+    monkeypatch.setattr(ingest, "read", reading)
+    with (trace / "c.jsonl").open("a") as file:
+        file.write("\n" + lines(THIRD)[2] + "\n")
+    steps: list[str] = []
     second = audited(trace, out, progress=steps.append)
 
-    assert second.counts == {"causal-order": 1}
+    assert any(re.fullmatch("Reading what is new: [12] of 4 pieces", step) for step in steps)
+    assert not any(read)
     assert second == audited(trace)
-    assert "Reading what is new: 1 of 3 pieces" in steps
+    assert (second.quarantined, second.counts["causal-order"]) == (7, 1)
+    assert [(row.file, row.line) for row in second.quarantine] == [
+        (str(trace / "ab.jsonl"), 7),
+        *((str(trace / "c.jsonl"), number) for number in (2, 3, 4, 5, 6, 9)),
+    ]
+    # Where nearly all is odd, or a line depends on others, Spark reads the file.
+    (trace / "d.jsonl").write_text(f"{ODD[1]}\n" * 101)
+    third = audited(trace, out)
+    assert third.quarantined == 7 + 101
+    assert read[-1] == (str(trace / "d.jsonl"),)
+    monkeypatch.setattr(intake, "MOST_LEFT", 6)
+    assert audited(trace, out) == third
+    assert set(read[-1]) == {str(trace / name) for name in ("ab.jsonl", "c.jsonl", "d.jsonl")}
 
 
 def test_lines_mean_the_same_to_arrow_and_to_spark(spark: SparkSession, tmp_path: Path) -> None:
@@ -313,8 +414,8 @@ def test_lines_mean_the_same_to_arrow_and_to_spark(spark: SparkSession, tmp_path
         folder.mkdir()
         (folder / name).write_bytes(data.encode())
         direct = audited(folder)
-        # A number for a name is what Spark reads as text; so the whole file is Spark's.
-        (folder / name).write_bytes((data + '\n{"process": 1, "seq": 1, "event": "leave"}').encode())
+        # A list is read by Spark, with the whole file.
+        (folder / name).write_bytes((data + '\n[{"process": "1", "seq": 1, "event": "leave"}]').encode())
         by_spark = audited(folder)
 
         assert direct.counts == by_spark.counts == {"causal-order": 1}

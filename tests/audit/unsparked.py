@@ -55,5 +55,5 @@ class Session:
 
 
 @contextlib.contextmanager
-def session(_: str | None, *, jvm_bytes: int = 0) -> Iterator[Session]:
+def session(_: str | None) -> Iterator[Session]:
     yield Session()

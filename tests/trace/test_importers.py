@@ -59,6 +59,17 @@ def test_every_event_of_a_public_log_is_imported(name: str) -> None:
         assert rejections(found) == []
 
 
+def test_a_log_in_another_form_is_not_imported_in_part_as_if_it_were_whole(tmp_path: Path) -> None:
+    log = write(tmp_path / "a.log", 'starting\na {"a":1}  \nstored\na {"a":2}\nread\n\nmore of it\nand more\n')
+
+    found = list(shiviz(log))
+
+    assert [event.clock for event in clocked(found)] == [{"a": 2}]
+    reason = "no event as GoVector writes them; give the log's own expression by --regex"
+    assert rejections(found) == [(1, reason), (7, reason)]
+    assert rejections(shiviz(log, patterns=ShivizPatterns(r"(?<host>\w+) (?<clock>{.*})(?<event>.*)"))) == []
+
+
 def test_the_broadcasts_of_the_akka_log_keep_their_senders_and_their_order() -> None:
     found = rows(items("shiviz_reliable-broadcast.log"))
     delivered: dict[str, list[tuple[str | None, int | None]]] = {}

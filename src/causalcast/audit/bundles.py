@@ -67,6 +67,10 @@ class Bundle:
         groups = np.unique(np.searchsorted(self.starts, rows, side="right") - 1)
         return sorted({*self.piece[groups].tolist(), *self.piece[self.process == code].tolist()})
 
+    def processes_in(self, piece: int) -> set[str]:
+        """Return the processes with rows in a piece."""
+        return {self.names[code] for code in self.process[self.piece == piece].tolist()}
+
     def parts(self, groups: Ints) -> LogColumns:
         """Return the rows of groups, one group after the other."""
         first, sizes = self.starts[groups], self.starts[groups + 1] - self.starts[groups]

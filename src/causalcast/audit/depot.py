@@ -1,20 +1,24 @@
 """Where values wait between stages: in Spark's rows, or in files that all workers see.
 
 Spark copies a large binary value a dozen times on its way from one Python worker to the next. Where workers share a
-disk, which in local mode they do, values are therefore written to a folder and only their names travel. The arrays
-in a value are mapped into memory, not read: who needs a part of it touches that part only, and workers share it.
+disk, which in local mode they do and on a cluster they may, values are therefore written to a folder and only their
+names travel. The arrays in a value are mapped into memory, not read: who needs a part of it touches that part only, and
+workers share it.
 """
 
 from __future__ import annotations
 
 import mmap
 import pickle
+import socket
 import struct
 import uuid
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from causalcast.audit.errors import FolderNotShared
 
 if TYPE_CHECKING:
     from io import FileIO
@@ -44,7 +48,11 @@ class Depot:
             return box.put(value)
 
     def get(self, token: bytes) -> Any:
-        """Return the value of a token. Its arrays must not be written to."""
+        """Return the value of a token. Its arrays must not be written to.
+
+        Raises:
+            FolderNotShared: who wrote it has another folder of this name.
+        """
         if token[:1] == _INLINE:
             return pickle.loads(token[1:])
         assert self.folder is not None
@@ -77,7 +85,11 @@ class Box:
             self._file.close()
 
     def put(self, value: Any) -> bytes:
-        """Write a value; return its token."""
+        """Write a value; return its token.
+
+        Raises:
+            FolderNotShared: the folder is not here, or not to be written to.
+        """
         if self._path is None:
             return _INLINE + pickle.dumps(value, protocol=5)
         buffers: list[pickle.PickleBuffer] = []
@@ -89,7 +101,10 @@ class Box:
             pieces += [_LENGTH.pack(part.nbytes).ljust(start, b"\0"), part, bytes(end - part.nbytes)]
             length += start + end
         if self._file is None:
-            self._file = self._path.open("xb", buffering=0)
+            try:
+                self._file = self._path.open("xb", buffering=0)
+            except OSError as error:
+                raise _not_shared(self._path, error) from error
         # One write where the value is small: ten thousand processes have as many values, of a dozen arrays each.
         for piece in [b"".join(pieces)] if length < _SMALL else pieces:
             view = memoryview(piece).cast("B") if len(piece) else memoryview(b"")
@@ -107,8 +122,15 @@ def place_of(token: bytes) -> tuple[str, int]:
 
 @lru_cache(maxsize=256)
 def _mapped(path: str) -> memoryview:
-    with Path(path).open("rb") as file:
-        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    try:
+        with Path(path).open("rb") as file:
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except OSError as error:
+        raise _not_shared(Path(path), error) from error
+
+
+def _not_shared(path: Path, error: OSError) -> FolderNotShared:
+    return FolderNotShared(f"{path.parent} on {socket.gethostname()}: {error.strerror or error}")
 
 
 def _aligned(size: int) -> int:

@@ -164,12 +164,34 @@ class Topics(Mapping[str, Section], Generic[Section]):
 
 
 @dataclass(frozen=True, slots=True)
-class Indices:
-    """The indices of many logs; section `k` is of the log `i` with `sections[i] <= k < sections[i + 1]`.
+class Columns:
+    """What logs say in their sections.
 
-    `topic` is the section's, an index into `names` (-1: none). The part of section `k` in a column is
+    `topic` is the section's, an index into a list of names (-1: none). The part of section `k` in a column is
     `*_starts[k]:*_starts[k + 1]`, of broadcast `b` in a delta column `delta_starts[b]:delta_starts[b + 1]`.
     """
+
+    topic: Ints
+    starts: Ints
+    counter: Ints
+    seq: Ints
+    time: Ints
+    payload: Ints
+    overhead: Ints
+    delta_starts: Ints
+    delta_origin: Ints
+    delta_last: Ints
+    run_starts: Ints
+    run_origin: Ints
+    run_first: Ints
+    run_last: Ints
+    foreign_starts: Ints
+    stables: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Indices(Columns):
+    """The indices of many logs; section `k` is of the log `i` with `sections[i] <= k < sections[i + 1]`."""
 
     processes: tuple[str, ...]
     names: Sequence[str]
@@ -183,29 +205,13 @@ class Indices:
     traffic: Ints
     marks: Marks
     sections: Ints
-    topic: Ints
-    starts: Ints
-    counter: Ints
-    seq: Ints
-    time: Ints
-    payload: Ints
-    overhead: Ints
-    delta_starts: Ints
-    delta_origin: Ints
     delta_first: Ints | None
-    delta_last: Ints
     delta_seq: Ints
-    run_starts: Ints
-    run_origin: Ints
-    run_first: Ints
-    run_last: Ints
-    foreign_starts: Ints
     foreign_origin: Ints
     foreign_counter: Ints
     reused_starts: Ints
     reused: Ints
     deliveries: Ints
-    stables: Ints
     tags: Ints
 
     def log(self, place: int) -> LogIndex:

@@ -15,6 +15,10 @@ class InputUnusable(AuditError):  # noqa: N818
     exit_code = 2
 
 
+class FolderNotShared(AuditError):  # noqa: N818
+    """A worker does not see, or may not write to, the folder where values wait between stages."""
+
+
 class EnvironmentUnusable(AuditError):  # noqa: N818
     """Spark cannot run here: no suitable Java, or PySpark is not installed."""
 

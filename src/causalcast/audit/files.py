@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from causalcast.audit.errors import InputUnusable
+from causalcast.audit.errors import AuditError, InputUnusable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -128,7 +128,7 @@ def _size(path: str) -> int | None:
         return None
 
 
-def unusable(error: str) -> str | None:
-    """Return what an `InputUnusable` said that a worker raised; it reaches the driver as text."""
-    found = re.search(rf"{InputUnusable.__name__}: (.*)", error)
+def raised(error: str, kind: type[AuditError]) -> str | None:
+    """Return what an error of a kind said that a worker raised; it reaches the driver as text."""
+    found = re.search(rf"{kind.__name__}: (.*)", error)
     return found[1] if found else None

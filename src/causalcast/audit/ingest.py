@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import json
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 from urllib.parse import unquote, urlparse
@@ -64,7 +65,6 @@ class Inputs:
     json: tuple[str, ...]
     parquet: tuple[str, ...]
     size: int
-    json_size: int
     unfinished: tuple[str, ...] = ()
     """Files beside them whose names say that they are not whole yet."""
     sizes: dict[str, int] = field(default_factory=dict)
@@ -104,7 +104,7 @@ def find_inputs(sources: Sequence[str | Path], *, without: Path | None = None) -
         for path in found:
             (parquet if path.name.endswith(PARQUET_SUFFIXES) else lines).append(str(path.resolve()))
     try:
-        sizes, json_sizes = files.sizes_of({*lines, *parquet}), files.sizes_of(set(lines))
+        sizes = files.sizes_of({*lines, *parquet})
         files.refuse_endless_lines(dict.fromkeys(lines))
     except OSError as error:
         raise InputUnusable(f"{error.filename}: cannot be read: {error.strerror or error}") from error
@@ -112,7 +112,6 @@ def find_inputs(sources: Sequence[str | Path], *, without: Path | None = None) -
         tuple(dict.fromkeys(lines)),
         tuple(dict.fromkeys(parquet)),
         sum(sizes.values()),
-        sum(json_sizes.values()),
         tuple(dict.fromkeys(unfinished)),
         sizes,
     )
@@ -148,13 +147,17 @@ def _unfinished(name: str) -> bool:
     return name.startswith((".", "_")) or name.endswith(".tmp")
 
 
-def read(session: SparkSession, inputs: Inputs) -> DataFrame:
+def read(session: SparkSession, inputs: Inputs, text: DataFrame | None = None) -> DataFrame:
     """Return all rows of the inputs in one shape, with `file` and, where a row is bad, `reason`.
+
+    `text`, if there is any, are more lines, each (`value`) of a `file`.
 
     Raises:
         InputUnusable: a file is not what its name says.
     """
     parts = []
+    if text is not None:
+        parts.append(_parsed(text).drop("value"))
     if inputs.json:
         frame = session.read.schema(_SCHEMA).options(**_JSON_OPTIONS).json(list(inputs.json))
         parts.append(frame.withColumn("file", F.col("_metadata.file_path")))
@@ -268,8 +271,13 @@ class BadRows:
 NO_BAD_ROWS: Final = BadRows(0, (), (), frozenset(), ())
 
 
-def collect_bad_rows(session: SparkSession, inputs: Inputs, frame: DataFrame) -> BadRows:
-    """Read the bad rows again, with their text and line; costs a pass over the files that have any."""
+def collect_bad_rows(
+    session: SparkSession, inputs: Inputs, frame: DataFrame, text: DataFrame | None = None, alone: Collection[str] = ()
+) -> BadRows:
+    """Read the bad rows again, with their text and line; costs a pass over the files that have any.
+
+    `text` are lines as in `read`, of the files `alone`, of which no others are bad.
+    """
     bad = frame.where(F.col("reason").isNotNull())
     summary = bad.groupBy("file", "reason").count().orderBy("file", "reason").collect()
     files = {row["file"] for row in summary}
@@ -279,7 +287,11 @@ def collect_bad_rows(session: SparkSession, inputs: Inputs, frame: DataFrame) ->
     json_files = [path for path in inputs.json if _uri_path(path) in {_uri_path(file) for file in files}]
     rows: list[Quarantined] = []
     if json_files:
-        rows.extend(_json_rows(session, json_files))
+        whole = [path for path in json_files if path not in alone]
+        texts = [] if text is None else [text]
+        if whole:
+            texts.append(session.read.text(whole).select("value", F.col("_metadata.file_path").alias("file")))
+        rows.extend(_json_rows(reduce(lambda one, other: one.unionByName(other), texts), json_files))
     rows.extend(_parquet_rows(bad, set(json_files)))
     return BadRows(
         count=count,
@@ -292,14 +304,18 @@ def collect_bad_rows(session: SparkSession, inputs: Inputs, frame: DataFrame) ->
 
 def parse_lines(text: DataFrame) -> DataFrame:
     """Return the rows of lines (`value`, of a `file`) in the shape of `read`, with the lines."""
+    return _parsed(text).withColumn("reason", reason())
+
+
+def _parsed(text: DataFrame) -> DataFrame:
     parsed = text.where(F.length(F.trim("value")) > 0).select(
         "value", "file", F.from_json("value", _SCHEMA, _JSON_OPTIONS).alias("row")
     )
-    return parsed.select("value", "file", "row.*").withColumn("reason", reason())
+    return parsed.select("value", "file", "row.*")
 
 
-def _json_rows(session: SparkSession, files: Sequence[str]) -> list[Quarantined]:
-    rows = parse_lines(session.read.text(list(files)).select("value", F.col("_metadata.file_path").alias("file")))
+def _json_rows(text: DataFrame, files: Sequence[str]) -> list[Quarantined]:
+    rows = parse_lines(text)
     bad = rows.where(F.col("reason").isNotNull()).select("file", "reason", "value").limit(MAX_QUARANTINED).collect()
     reasons = {(_uri_path(row["file"]), row["value"]): row["reason"] for row in bad}
     found: list[Quarantined] = []

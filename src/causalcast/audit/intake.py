@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from causalcast.audit.ingest import BadRows, Inputs
     from causalcast.audit.log_findings import LogFinding
 
+MOST_LEFT: Final = 20_000
+"""Lines, of all files together, up to which they are left to Spark by themselves."""
+_LINES: Final = pa.schema([("value", pa.string()), ("file", pa.string())])
 BYTES_PER_PARTITION: Final = 128 * 2**20
 """Of input, for each task that digests logs."""
 
@@ -78,7 +81,12 @@ class Intake:
                 state.record(wanted[fact["number"]], fact.asDict())
                 if fact["odd"]:
                     odd.add(wanted[fact["number"]].path)
-        # What is odd in one piece is read by Spark with the whole file, so that lines mean what they always mean.
+        if sum(len(planned.piece.odd) for planned in self._pieces) > MOST_LEFT:
+            for planned in self._pieces:
+                if planned.piece.odd:
+                    odd.add(planned.path)
+                    planned.piece.token, planned.piece.odd = "", []
+        # Where lines do not mean what they mean alone, or are many, Spark reads the whole file.
         self._pieces = [planned for planned in self._pieces if planned.path not in odd]
         left = {*others, *odd}
         self._by_spark = self.inputs.only(left)
@@ -96,7 +104,16 @@ class Intake:
         """All rows of the files that Spark reads or that hold rows that cannot be used, as Spark reads them."""
         from causalcast.audit import ingest  # noqa: PLC0415
 
-        return ingest.read(self.session, self._suspects)
+        return ingest.read(self.session, self._suspects, self._text)
+
+    @cached_property
+    def _left(self) -> list[tuple[str, str]]:
+        """The lines of other files that are left to Spark, and of which file each is."""
+        return [(line, planned.path) for planned in self._pieces for line in planned.piece.odd]
+
+    @property
+    def _text(self) -> DataFrame | None:
+        return self.frame(self._left, _LINES, tasks=1) if self._left else None
 
     @cached_property
     def _suspects(self) -> Inputs:
@@ -128,16 +145,20 @@ class Intake:
         digests = parts.repartition(partitions, "process").mapInArrow(stage, stages.DIGEST_SCHEMA)
         return digests.persist(StorageLevel.DISK_ONLY)
 
+    @property
+    def _any_by_spark(self) -> bool:
+        return bool(self._by_spark.json or self._by_spark.parquet or self._left)
+
     def _packed(self) -> DataFrame | None:
         from pyspark.sql import Observation  # noqa: PLC0415
         from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
         from causalcast.audit import ingest, stages  # noqa: PLC0415
 
-        if not (self._by_spark.json or self._by_spark.parquet):
+        if not self._any_by_spark:
             return None
         self._seen = Observation("ingest")
-        rows = ingest.read(self.session, self._by_spark)
+        rows = ingest.read(self.session, self._by_spark, self._text)
         observed = rows.observe(self._seen, F.count("reason").alias("bad"))
         return ingest.usable(observed).mapInArrow(stages.pack_batches(self.depot), stages.PART_SCHEMA)
 
@@ -176,7 +197,9 @@ class Intake:
         if self._bad == 0:
             return ingest.NO_BAD_ROWS
         self.say(f"Locating {self._bad} rows that cannot be used")
-        return ingest.collect_bad_rows(self.session, self._suspects, self._rows)
+        alone = {path for _, path in self._left}
+        suspects = self.inputs.only({*self._suspects.json, *self._suspects.parquet, *alone})
+        return ingest.collect_bad_rows(self.session, suspects, self._rows, self._text, alone)
 
     def nothing_usable(self, bad: BadRows) -> str:
         where = ", ".join(self.sources[:3]) + (" ..." if len(self.sources) > 3 else "")
@@ -196,7 +219,7 @@ class Intake:
 
         doubtful = set(bad.processes)
         for file, number in bad.unnamed:
-            mine = ingest.processes_of(self._rows, [file])
+            mine = ingest.processes_of(self._rows, [file]) | self._processes_in(file)
             if sum(logs[process].missing_rows for process in mine if process in logs) < number:
                 doubtful |= mine
         return frozenset(doubtful)
@@ -210,8 +233,9 @@ class Intake:
             return findings
         names = sorted(wanted)[:MAX_NOTED]
         found = self._files_naming(names)
-        if self._by_spark.json or self._by_spark.parquet:
-            for name, path in ingest.first_files(ingest.read(self.session, self._by_spark), names).items():
+        if self._any_by_spark:
+            rows = ingest.read(self.session, self._by_spark, self._text)
+            for name, path in ingest.first_files(rows, names).items():
                 found[name] = min(path, found.get(name, path))
         places = {name: ingest.place_in(path, name) for name, path in found.items()}
         return [
@@ -220,6 +244,14 @@ class Intake:
             else f
             for f in findings
         ]
+
+    def _processes_in(self, path: str) -> frozenset[str]:
+        """Return the processes with rows in a file that workers read."""
+        found: set[str] = set()
+        for planned in self._pieces:
+            if planned.path == path:
+                found.update(self.depot.get(planned.piece.token.encode()).processes_in(planned.piece.place))
+        return frozenset(found)
 
     def _files_naming(self, names: Sequence[str]) -> dict[str, str]:
         """Return the first of the files that workers read, by its name, in which each name stands."""

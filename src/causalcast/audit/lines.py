@@ -1,8 +1,9 @@
 """Reading pieces of JSON lines files in Spark's workers: what a trace normally looks like, by Arrow's own parser.
 
-Spark is the judge of what a line is. A piece is read here only if every line of it is one JSON object whose fields have
-the types of the schema; such lines mean the same to both. Everything else (numbers where names are expected, a torn
-line, two objects on a line, text that is no UTF-8) is *odd*: its file is left to Spark.
+Spark is the judge of what a line is. A line is read here only if it is one JSON object whose fields have the types of
+the schema; such lines mean the same to both. Everything else (numbers where names are expected, a torn line, two
+objects on a line) is *odd* and left to Spark: the odd lines alone where a piece has few, else the whole file. So is a
+file in which a line may mean something else alone (text that is no UTF-8, carriage returns, lists).
 """
 
 from __future__ import annotations
@@ -29,6 +30,12 @@ PIECE: Final = 32 * 2**20
 """Bytes of a file that one piece has, to the end of its last line."""
 _BLOCK: Final = 2**20
 _LOOK: Final = 64 * 2**10
+MOST_ODD: Final = 100
+"""Odd lines of a piece up to which these alone are left to Spark."""
+_LONGEST_ODD: Final = 4 * 2**10
+"""Bytes of an odd line up to which it may be left alone."""
+_NOT_ALONE: Final = (b"[", b"\xef\xbb\xbf")
+"""A list may be many rows, and a mark of the byte order is one at the start of a file only."""
 _SCHEMA: Final = pa.schema(
     [(name, pa.string()) for name in WORDS] + [(name, pa.int64()) for name in NUMBERS],
 )
@@ -134,7 +141,7 @@ def parse(data: bytes) -> pa.Table | None:
     if lines is None or b"\r" in data or not _is_utf8(data):
         return None
     if lines == 0:
-        return _SCHEMA.empty_table().append_column("context", pa.array([], pa.string()))
+        return _nothing()
     table = _read(data, _BLOCK)
     if table is None and len(data) > _BLOCK:
         table = _read(data, len(data) + 1)  # a line was longer than a block
@@ -142,6 +149,43 @@ def parse(data: bytes) -> pa.Table | None:
         return None
     context = _contexts(data, lines)
     return None if context is None else table.append_column("context", context)
+
+
+def sift(data: bytes) -> tuple[pa.Table, list[int]] | None:
+    """Return the rows of those lines that are not odd, and which of the lines (see `texts`) are.
+
+    Odd lines are found by halving. `None` where there are too many, or they mean nothing by themselves.
+    """
+    found = texts(data)
+    if found is None:
+        return None
+    tables, odd = [], list[int]()
+    waiting = [(0, len(found))]
+    while waiting:
+        first, last = waiting.pop()
+        table = parse(b"\n".join(found[first:last]))
+        if table is not None:
+            tables.append(table)
+        elif last - first > 1:
+            middle = (first + last) // 2
+            waiting += [(middle, last), (first, middle)]
+        elif len(odd) == MOST_ODD or len(found[first]) > _LONGEST_ODD or found[first].lstrip().startswith(_NOT_ALONE):
+            return None
+        else:
+            odd.append(first)
+    return pa.concat_tables(tables or [_nothing()]), odd
+
+
+def texts(data: bytes) -> list[bytes] | None:
+    """Return the lines that have anything on them; `None` where it is not plain what a line is."""
+    data = data.replace(b"\r\n", b"\n")
+    if b"\r" in data or not _is_utf8(data):
+        return None
+    return [line for line in data.split(b"\n") if line.strip(b" \t")]
+
+
+def _nothing() -> pa.Table:
+    return _SCHEMA.empty_table().append_column("context", pa.array([], pa.string()))
 
 
 def _objects(data: bytes) -> int | None:

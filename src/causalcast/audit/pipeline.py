@@ -14,7 +14,7 @@ from causalcast.audit import files, state
 from causalcast.audit.carried import add_carried, check_carried, find_carried
 from causalcast.audit.clocks import Known, build_clock
 from causalcast.audit.depot import Depot
-from causalcast.audit.errors import InputUnusable
+from causalcast.audit.errors import FolderNotShared, InputUnusable
 from causalcast.audit.findings import Case, Collection
 from causalcast.audit.identity import ReplayKeys
 from causalcast.audit.intake import Intake
@@ -70,23 +70,29 @@ def run_audit(
     carried = find_carried(sources)
     inputs = ingest.find_inputs(carried.traces, without=out) if carried.traces or not carried else None
     named = tuple(str(source) for source in sources)
-    here = master is None or master.startswith("local")
     with contextlib.ExitStack() as stack:
-        if out is not None:
-            out.mkdir(parents=True, exist_ok=True)
-        if out is not None and here:
-            folder = out / STATE
-        else:
+        if out is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="causalcast-audit-")))
+        else:
+            out.mkdir(parents=True, exist_ok=True)
+            folder = out / STATE
         kept = stack.enter_context(state.State(folder.resolve()))
         say("Starting Spark")
-        session = stack.enter_context(spark_session(master, jvm_bytes=inputs.json_size if inputs and not here else 0))
+        session = stack.enter_context(spark_session(master))
         local = (session.sparkContext.master or "").startswith("local")
         result = None
         if inputs is not None:
-            depot = Depot(str(kept.folder) if local else None)
-            intake = Intake(session, depot, kept, inputs, named, say)
-            result = _Audit(intake, frozenset(crashed), out).run()
+
+            def run(depot: Depot) -> AuditResult:
+                intake = Intake(session, depot, kept, inputs, named, say)
+                return _Audit(intake, frozenset(crashed), out).run()
+
+            # The executors of a cluster may see the output folder or not: that shows when they use it.
+            try:
+                result = run(Depot(str(kept.folder) if local or out is not None else None))
+            except FolderNotShared as error:
+                say(f"Reading everything through Spark, since executors do not share {error}")
+                result = run(Depot(None))
         if carried:
             say("Checking the clocks that the traces carry")
             result = add_carried(result, check_carried(session, carried), named)
@@ -121,8 +127,9 @@ class _Audit:
             finally:
                 digests.unpersist()
         except PythonException as error:
-            if unusable := files.unusable(str(error)):
-                raise InputUnusable(unusable) from error
+            for kind in (InputUnusable, FolderNotShared):
+                if said := files.raised(str(error), kind):
+                    raise kind(said) from error
             raise  # a fault of ours, not of the traces
         except ingest.UNREADABLE as error:
             raise InputUnusable(f"the traces cannot be read: {ingest.first_line(error)}") from error

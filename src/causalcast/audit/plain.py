@@ -146,7 +146,7 @@ class _Making:
     def odd(self) -> Bools:
         """Mark the names of topics that have to be looked at one by one."""
         sections, found = self.sections, np.zeros(len(self.seen.names), dtype=bool)
-        found[sections.topic[sections.foreign > 0]] = True
+        found[sections.topic[np.diff(sections.foreign_starts) > 0]] = True
         at = np.repeat(np.arange(self.group.size), np.diff(self.messages.starts))
         falls = (at[1:] == at[:-1]) & (self.messages.counters[1:] <= self.messages.counters[:-1])
         found[sections.topic[self.group[at[1:][falls]]]] = True

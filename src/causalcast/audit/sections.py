@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from causalcast.audit.digests import Columns
 from causalcast.audit.ranges import places, starts_of
 
 if TYPE_CHECKING:
@@ -69,56 +70,33 @@ def overview(logs: Sequence[LogIndex]) -> Overview:
 
 
 @dataclass(frozen=True, slots=True)
-class Sections:
-    """Some sections, with their broadcasts, dependencies and what was seen; columns as in `Indices`.
-
-    `at` is the section of each broadcast, `run_at` of each range of numbers seen.
-    """
+class Sections(Columns):
+    """Some sections, each of the log `log`; `run_at` is the section of each range of numbers seen."""
 
     log: Ints
-    topic: Ints
-    starts: Ints
-    counter: Ints
-    seq: Ints
-    time: Ints
-    payload: Ints
-    overhead: Ints
-    delta_starts: Ints
-    delta_origin: Ints
-    delta_last: Ints
     run_at: Ints
-    run_origin: Ints
-    run_first: Ints
-    run_last: Ints
-    foreign: Ints
-    stables: Ints
 
 
 def gathered(seen: Overview, topics: Bools) -> Sections:
     """Return all sections of some of the topics."""
-    parts: dict[str, list[Ints]] = {name: [] for name in _GATHERED}
+    parts: list[Columns] = []
+    logs: list[Ints] = []
     done = 0
     for source in seen.sources:
         chosen = topics[seen.topic[done : done + source.sections.size]]
         done += source.sections.size
-        for name, values in _part(source, source.sections[chosen], source.log[chosen]).items():
-            parts[name].append(values)
-    columns = {name: _joined(values) for name, values in parts.items()}
-    return Sections(
-        starts=starts_of(columns.pop("sent")),
-        delta_starts=starts_of(columns.pop("deltas")),
-        run_at=np.repeat(np.arange(columns["log"].size), columns.pop("runs")),
-        **columns,
-    )
+        parts.append(_part(source, source.sections[chosen]))
+        logs.append(source.log[chosen])
+    columns: dict[str, Ints] = {}
+    for name in (field.name for field in fields(Columns)):
+        values = [getattr(part, name) for part in parts]
+        of_parts = name.endswith("starts")
+        columns[name] = starts_of(_joined([np.diff(each) for each in values])) if of_parts else _joined(values)
+    run_at = np.repeat(np.arange(columns["topic"].size), np.diff(columns["run_starts"]))
+    return Sections(**columns, log=_joined(logs), run_at=run_at)
 
 
-_GATHERED = (
-    *("log", "topic", "sent", "counter", "seq", "time", "payload", "overhead", "deltas", "delta_origin"),
-    *("delta_last", "runs", "run_origin", "run_first", "run_last", "foreign", "stables"),
-)
-
-
-def _part(source: Source, sections: Ints, log: Ints) -> dict[str, Ints]:
+def _part(source: Source, sections: Ints) -> Columns:
     of, codes = source.columns, source.codes
     sizes = np.diff(of.starts)[sections]
     sent = places(of.starts[sections], sizes)
@@ -126,25 +104,24 @@ def _part(source: Source, sections: Ints, log: Ints) -> dict[str, Ints]:
     delta = places(of.delta_starts[sent], deltas)
     runs = np.diff(of.run_starts)[sections]
     run = places(of.run_starts[sections], runs)
-    return {
-        "log": log,
-        "topic": codes[of.topic[sections]],
-        "sent": sizes,
-        "counter": of.counter[sent],
-        "seq": of.seq[sent],
-        "time": of.time[sent],
-        "payload": of.payload[sent],
-        "overhead": of.overhead[sent],
-        "deltas": deltas,
-        "delta_origin": codes[of.delta_origin[delta]],
-        "delta_last": of.delta_last[delta].astype(np.int64),
-        "runs": runs,
-        "run_origin": codes[of.run_origin[run]],
-        "run_first": of.run_first[run],
-        "run_last": of.run_last[run],
-        "foreign": np.diff(of.foreign_starts)[sections],
-        "stables": of.stables[sections],
-    }
+    return Columns(
+        topic=codes[of.topic[sections]],
+        starts=starts_of(sizes),
+        counter=of.counter[sent],
+        seq=of.seq[sent],
+        time=of.time[sent],
+        payload=of.payload[sent],
+        overhead=of.overhead[sent],
+        delta_starts=starts_of(deltas),
+        delta_origin=codes[of.delta_origin[delta]],
+        delta_last=of.delta_last[delta].astype(np.int64),
+        run_starts=starts_of(runs),
+        run_origin=codes[of.run_origin[run]],
+        run_first=of.run_first[run],
+        run_last=of.run_last[run],
+        foreign_starts=starts_of(np.diff(of.foreign_starts)[sections]),
+        stables=of.stables[sections],
+    )
 
 
 def _joined(parts: list[Ints]) -> Ints:

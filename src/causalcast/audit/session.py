@@ -110,11 +110,10 @@ def _java_home(scratch: Path, java: Path) -> Path:
 
 
 @contextlib.contextmanager
-def spark_session(master: str | None, *, jvm_bytes: int = 0) -> Iterator[SparkSession]:
+def spark_session(master: str | None) -> Iterator[SparkSession]:
     """Yield a session: the one that already runs in this process, or a new one that ends with the block.
 
-    `master` is a Spark master URL, `None` means local mode on all cores. `jvm_bytes`, the size of what the JVM
-    itself has to read, chooses between a quick start and a JVM that optimises for a long run.
+    `master` is a Spark master URL, `None` means local mode on all cores.
 
     Raises:
         EnvironmentUnusable: there is no suitable Java, no PySpark, or the session does not start.
@@ -130,7 +129,7 @@ def spark_session(master: str | None, *, jvm_bytes: int = 0) -> Iterator[SparkSe
     scratch = Path(tempfile.mkdtemp(prefix="causalcast-spark-"))
     before = {name: os.environ.get(name) for name in _ENVIRONMENT}
     try:
-        session = _start(Sessions, master, scratch, jvm_bytes)
+        session = _start(Sessions, master, scratch)
         try:
             yield session
         finally:
@@ -141,7 +140,7 @@ def spark_session(master: str | None, *, jvm_bytes: int = 0) -> Iterator[SparkSe
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _start(sessions: type[SparkSession], master: str | None, scratch: Path, jvm_bytes: int) -> SparkSession:
+def _start(sessions: type[SparkSession], master: str | None, scratch: Path) -> SparkSession:
     local = master is None or master.startswith("local")
     conf_dir = scratch / "conf"
     conf_dir.mkdir()
@@ -154,7 +153,7 @@ def _start(sessions: type[SparkSession], master: str | None, scratch: Path, jvm_
     if local:
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     builder = sessions.builder.master(master or "local[*]").appName("causalcast audit")
-    for key, value in _settings(local, scratch, jvm_bytes).items():
+    for key, value in _settings(local, scratch).items():
         builder = builder.config(key, value)
     try:
         session = builder.getOrCreate()
@@ -163,9 +162,8 @@ def _start(sessions: type[SparkSession], master: str | None, scratch: Path, jvm_
     return session
 
 
-def _settings(local: bool, scratch: Path, jvm_bytes: int) -> dict[str, str]:
+def _settings(local: bool, scratch: Path) -> dict[str, str]:
     """Return the settings; the reasons stand in `docs/audit.md`."""
-    large = jvm_bytes > 64 * 2**20
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -188,7 +186,7 @@ def _settings(local: bool, scratch: Path, jvm_bytes: int) -> dict[str, str]:
             "spark.local.dir": str(scratch / "local"),
             "spark.sql.warehouse.dir": str(scratch / "warehouse"),
             "spark.driver.extraJavaOptions": (
-                f"-XX:+UseSerialGC -XX:-DontCompileHugeMethods{'' if large else ' -XX:TieredStopAtLevel=1'}"
+                "-XX:+UseSerialGC -XX:-DontCompileHugeMethods -XX:TieredStopAtLevel=1"
                 f" -Dderby.system.home={scratch / 'derby'}"
             ),
         }

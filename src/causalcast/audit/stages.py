@@ -50,12 +50,17 @@ FACTS: Final = pa.schema(
         ("bad", pa.int64()),
         ("odd", pa.bool_()),
         ("fingerprint", pa.string()),
+        ("left", pa.list_(pa.string())),
     ]
 )
 FACT_SCHEMA: Final = (
-    "number long, bundle binary, place long, rows long, bundled long, bad long, odd boolean, fingerprint string"
+    "number long, bundle binary, place long, rows long, bundled long, bad long, odd boolean, fingerprint string,"
+    " left array<string>"
 )
-"""Of each piece: its bundle and place there, rows in it and in the whole bundle. An odd one has to be read by Spark."""
+"""Of each piece: its bundle and place there, rows in it and in the whole bundle, and lines that are left to Spark.
+
+An odd one has to be read by Spark, with its whole file.
+"""
 BUNDLES: Final = pa.schema([("bundle", pa.binary()), ("places", pa.list_(pa.int64()))])
 PARTS: Final = pa.schema([("process", pa.string()), ("part", pa.binary()), ("group", pa.int64()), ("rows", pa.int64())])
 PART_SCHEMA: Final = "process string, part binary, group long, rows long"
@@ -88,26 +93,60 @@ def read_pieces(depot: Depot) -> Stage:
             held = _Held()
             for batch in batches:
                 for row in batch.to_pylist():
-                    number, where = row["number"], (row["path"], row["first"], row["last"])
-                    table: pa.Table | None
+                    where = (row["path"], row["first"], row["last"])
                     if row["kind"] == PARQUET:
-                        fingerprint, table = "", direct.load(direct.RowGroups(*where))
+                        read = _Read(row["number"], direct.load(direct.RowGroups(*where)))
                     else:
-                        piece = lines.Lines(*where)
-                        data = lines.fetch(piece)
-                        fingerprint, table = lines.fingerprint(data), lines.parse(lines.unpacked(piece, data))
-                    if table is None:
-                        odd = {"number": number, "odd": True, "fingerprint": fingerprint}
+                        read = _read_lines(row["number"], lines.Lines(*where))
+                    if read.table is None:
+                        odd = {"number": read.number, "odd": True, "fingerprint": read.fingerprint}
                         yield pa.RecordBatch.from_pylist([odd], schema=FACTS)
                         continue
-                    if not held.takes(table):
+                    if not held.takes(read.table):
                         yield held.bundled(box)
                         held = _Held()
-                    held.add(number, row["kind"], fingerprint, table)
-            if held.tables:
+                    held.add(read, read.table)
+            if held.read:
                 yield held.bundled(box)
 
     return run
+
+
+@dataclass(slots=True)
+class _Read:
+    """A piece that was read; `table` is `None` where Spark has to read its file.
+
+    `odd` are those of its lines that are not in the table.
+    """
+
+    number: int
+    table: pa.Table | None
+    piece: lines.Lines | None = None
+    fingerprint: str = ""
+    odd: list[int] = field(default_factory=list)
+
+    def left(self, bad: Ints) -> list[str] | None:
+        """Return the lines that are left to Spark, `bad` rows of the table too; `None` where that is its whole file."""
+        if self.piece is None or (bad.size == 0 and not self.odd):
+            return []
+        if bad.size + len(self.odd) > lines.MOST_ODD:
+            return None
+        data = lines.fetch(self.piece)
+        found = lines.texts(lines.unpacked(self.piece, data))
+        if found is None or lines.fingerprint(data) != self.fingerprint:
+            return None
+        even = np.delete(np.arange(len(found)), self.odd)
+        return [found[i].decode() for i in sorted([*self.odd, *even[bad].tolist()])]
+
+
+def _read_lines(number: int, piece: lines.Lines) -> _Read:
+    data = lines.fetch(piece)
+    text = lines.unpacked(piece, data)
+    table = lines.parse(text)
+    sifted = lines.sift(text) if table is None else (table, [])
+    if sifted is None:
+        return _Read(number, None, piece, lines.fingerprint(data))
+    return _Read(number, sifted[0], piece, lines.fingerprint(data), sifted[1])
 
 
 @dataclass(slots=True)
@@ -115,7 +154,7 @@ class _Held:
     """Tables of one schema that wait to be bundled."""
 
     tables: list[pa.Table] = field(default_factory=list)
-    facts: list[dict[str, Any]] = field(default_factory=list)
+    read: list[_Read] = field(default_factory=list)
     rows: int = 0
 
     def takes(self, table: pa.Table) -> bool:
@@ -125,10 +164,10 @@ class _Held:
         fits = self.rows + table.num_rows <= direct.ROWS_PER_PIECE
         return fits and bool(table.schema.equals(self.tables[0].schema))
 
-    def add(self, number: int, kind: int, fingerprint: str, table: pa.Table) -> None:
+    def add(self, read: _Read, table: pa.Table) -> None:
         """Hold a piece's rows."""
-        place = len(self.tables)
-        self.facts.append({"number": number, "kind": kind, "fingerprint": fingerprint, "place": place})
+        read.table = None
+        self.read.append(read)
         self.tables.append(table)
         self.rows += table.num_rows
 
@@ -137,18 +176,26 @@ class _Held:
         sizes = [table.num_rows for table in self.tables]
         table, good = direct.checked(pa.concat_tables(self.tables))
         piece = np.repeat(np.arange(len(sizes)), sizes)
-        rows = np.bincount(piece[good], minlength=len(sizes)).tolist()
-        # A bad line leaves its whole piece to Spark.
-        odd = [fact["kind"] == JSON and used < size for fact, used, size in zip(self.facts, rows, sizes, strict=True)]
-        good &= ~np.array(odd, dtype=bool)[piece]
+        starts = np.cumsum(sizes) - sizes
+        bad = [np.zeros(0, dtype=np.int64)] * len(sizes)
+        for place in np.unique(piece[~good]).tolist():
+            bad[place] = np.flatnonzero((piece == place) & ~good) - starts[place]
+        left = [read.left(rows) for read, rows in zip(self.read, bad, strict=True)]
+        good &= ~np.array([lost is None for lost in left], dtype=bool)[piece]
         if not good.all():
             table, piece = table.filter(pa.array(good)), piece[good]
+        rows = np.bincount(piece, minlength=len(sizes)).tolist()
         token = box.put(bundle(table, piece))
-        for fact, strange, used, size in zip(self.facts, odd, rows, sizes, strict=True):
-            fact["odd"] = strange
-            if not strange:
-                fact |= {"bundle": token, "rows": used, "bundled": piece.size, "bad": size - used}
-        return pa.RecordBatch.from_pylist(self.facts, schema=FACTS)
+        facts: list[dict[str, Any]] = []
+        for place, (read, lost) in enumerate(zip(self.read, left, strict=True)):
+            fact = {"number": read.number, "fingerprint": read.fingerprint, "odd": lost is None}
+            if lost is not None:
+                # Bad rows of Parquet are read again by Spark; of JSON their lines are left to it.
+                number = bad[place].size if read.piece is None else 0
+                fact |= {"bundle": token, "place": place, "rows": rows[place], "bundled": piece.size, "bad": number}
+                fact["left"] = lost
+            facts.append(fact)
+        return pa.RecordBatch.from_pylist(facts, schema=FACTS)
 
 
 def list_parts(depot: Depot) -> Stage:

@@ -56,6 +56,8 @@ class Piece(msgspec.Struct):
     bundled: int = 0
     """Rows of the whole bundle."""
     bad: int = 0
+    odd: list[str] = []
+    """Lines that Spark has to judge each time."""
 
 
 class Source(msgspec.Struct):
@@ -302,3 +304,6 @@ def record(planned: Planned, fact: Mapping[str, object]) -> None:
             value = fact[name]
             assert isinstance(value, int)
             setattr(piece, name, value)
+        left = fact["left"]
+        assert isinstance(left, list)
+        piece.odd = left

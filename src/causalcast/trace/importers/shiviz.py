@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 GOVECTOR: Final = r"(?<host>\S*) (?<clock>{.*})\n(?<event>.*)"
 """What GoVector writes, and ShiViz's own default."""
 _GROUP: Final = re.compile(r"\(\?<(?=[A-Za-z_$])")
+_ANYTHING: Final = re.compile(rb"\S[^\r\n]*")
 _BACK_REFERENCE: Final = re.compile(r"\\k<(\w+)>")
 
 
@@ -122,15 +123,25 @@ class _Log:
         matched = False
         for name, start, end in self._executions():
             told = self.told.setdefault(name, {})
+            done = start
             for match in self.patterns.event.finditer(self.text, start, end):
                 if match.end() == match.start():
                     continue
                 matched = True
+                yield from self._between(done, match.start())
                 yield from self._event(match, name, told)
+                done = match.end()
+            yield from self._between(done, end)
         if not matched:
             raise ImportUnusable(
                 self.path, f"no event matches '{self.patterns.given}'; give the log's own expression by --regex"
             )
+
+    def _between(self, start: int, end: int) -> Iterator[Rejected]:
+        """Yield what stands between events, where nobody said by an expression that it is none."""
+        if self.patterns.given == GOVECTOR and (found := _ANYTHING.search(self.text, start, end)):
+            reason = "no event as GoVector writes them; give the log's own expression by --regex"
+            yield rejected(self.path, self._line_of(found.start()), reason, found[0])
 
     def _refuse_long_lines(self) -> None:
         start, line = 0, 1
