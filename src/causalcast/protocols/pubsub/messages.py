@@ -50,6 +50,11 @@ class Publication(BroadcastMessage, frozen=True, array_like=True, gc=True, dict=
         return tuple(zip(self.past[::2], self.counters, strict=True))
 
     @cached_property
+    def places(self) -> dict[int, int]:
+        """By slot, its place in `pairs`; the first one."""
+        return {slot: place for place, (slot, _) in reversed(tuple(enumerate(self.pairs)))}
+
+    @cached_property
     def first_ones(self) -> int:
         """The set of those whose first publication the barrier names."""
         found = 0

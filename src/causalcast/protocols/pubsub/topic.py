@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from enum import IntEnum
+from itertools import islice
 from operator import lt
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -260,7 +261,7 @@ class Topic:
         if counter > self.last[slot]:
             self.reach(slot, counter)
             missing = [each for each in (*self.waiting, *self.aside) if each[0] == slot and each[1] <= counter]
-            yield from self._deliverable([each for key in missing for each in self._freed(key)], slots)
+            yield from self._deliverable([freed for key in missing for freed in self._freed(key)], slots)
 
     def set_aside(self, slot: int, counter: int, slots: dict[ProcessId, int]) -> list[tuple[int, int]]:
         """Expect no longer that what waits for this publication can be delivered; returns its slots and counters."""
@@ -270,10 +271,12 @@ class Topic:
         self.waits.difference_update(moved)
         return list(moved)
 
-    def _deliverable(self, ready: list[Publication], slots: dict[ProcessId, int]) -> Iterator[Publication]:
-        """Of these, all of which wait, what can be delivered, and what that sets free."""
-        for each in ready:
-            missing = self._missing(each)
+    def _deliverable(self, ready: list[tuple[Publication, int]], slots: dict[ProcessId, int]) -> Iterator[Publication]:
+        """Of these, all of which wait, what can be delivered, and what that sets free. Beside each is the slot of the
+        one that it waited for.
+        """
+        for each, came in ready:
+            missing = self._missing(each, each.places[came] + 1)
             if missing is not None:
                 self.waiting.setdefault(missing, []).append(each)
                 continue
@@ -293,16 +296,18 @@ class Topic:
                 recent[slot] = publication.counter
         return publication
 
-    def _freed(self, dot: tuple[int, int]) -> list[Publication]:
-        freed = self.waiting.pop(dot, []) if self.waiting else []
+    def _freed(self, dot: tuple[int, int]) -> list[tuple[Publication, int]]:
+        freed = self.waiting.pop(dot, None) or []
         if self.aside:
             aside = self.aside.pop(dot, {})
             self.waits.update(aside)
             freed += aside.values()
-        return freed
+        return [(each, dot[0]) for each in freed]
 
-    def _missing(self, publication: Publication) -> tuple[int, int] | None:
-        """CHECKCB: a publication of the barrier that will come and is not delivered yet."""
+    def _missing(self, publication: Publication, start: int = 0) -> tuple[int, int] | None:
+        """CHECKCB: a publication of the barrier that will come and is not delivered yet. What the barrier has before
+        the place `start` is: who waits has been here before, and what is delivered stays so.
+        """
         if not publication.past:
             return None
         first_ones, last = publication.first_ones, self.last
@@ -313,7 +318,7 @@ class Topic:
             delivered = publication.look_up(last)
             if delivered == later_ones or not any(map(lt, delivered, later_ones)):
                 return None
-        for pair in publication.pairs:
+        for pair in islice(publication.pairs, start, None):
             slot, counter = pair
             if last[slot] < counter:
                 return pair
