@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
+import signal
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -13,6 +15,8 @@ from causalcast.audit.errors import AuditError, EnvironmentUnusable, InputUnusab
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
 
 @pytest.fixture
@@ -77,3 +81,14 @@ def test_the_wrapper_drops_one_argument_and_keeps_the_rest_as_they_are(tmp_path:
     answer = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True)
 
     assert answer.stdout.splitlines() == ["<-Xmx1g>", "<-Dname=two words>", "<>"]
+
+
+def test_an_interrupt_ends_an_audit_as_it_ends_anything_else(
+    spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+    logging.error("KeyboardInterrupt while sending command.")
+    logging.error("something else")
+
+    assert [record.message for record in caplog.records] == ["something else"]

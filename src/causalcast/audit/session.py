@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import logging
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -42,6 +45,10 @@ appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %p %c{1}: %m%n
 logger.native.name = org.apache.hadoop.util.NativeCodeLoader
 logger.native.level = off
+logger.fetcher.name = org.apache.spark.storage.ShuffleBlockFetcherIterator
+logger.fetcher.level = off
+logger.context.name = org.apache.spark.TaskContextImpl
+logger.context.level = off
 logger.executor.name = org.apache.spark.executor.Executor
 logger.executor.level = off
 logger.tasks.name = org.apache.spark.scheduler.TaskSetManager
@@ -129,7 +136,8 @@ def spark_session(master: str | None) -> Iterator[SparkSession]:
     scratch = Path(tempfile.mkdtemp(prefix="causalcast-spark-"))
     before = {name: os.environ.get(name) for name in _ENVIRONMENT}
     try:
-        session = _start(Sessions, master, scratch)
+        with _own_interrupts():
+            session = _start(Sessions, master, scratch)
         try:
             yield session
         finally:
@@ -138,6 +146,20 @@ def spark_session(master: str | None) -> Iterator[SparkSession]:
     finally:
         _restore(before)
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _own_interrupts() -> Iterator[None]:
+    """Keep Ctrl-C what it was before: PySpark takes it over with its start, and py4j logs a traceback when it comes."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    logging.getLogger().addFilter(_says_more_than_interrupted)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, before)
+
+
+def _says_more_than_interrupted(record: logging.LogRecord) -> bool:
+    return not str(record.msg).startswith("KeyboardInterrupt while sending command")
 
 
 def _start(sessions: type[SparkSession], master: str | None, scratch: Path) -> SparkSession:
