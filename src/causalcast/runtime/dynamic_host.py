@@ -26,7 +26,7 @@ from causalcast.runtime.frames import EARLY, EVICTED, LEAVING, LinkError, data_f
 from causalcast.runtime.host import Host
 from causalcast.runtime.joining import join_through
 from causalcast.runtime.limits import DETECTIONS, LET_GO_S, LONG_MESSAGE_BYTES
-from causalcast.runtime.pieces import PIECE, is_piece, join, split
+from causalcast.runtime.pieces import is_piece, join, split
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -237,21 +237,21 @@ class DynamicHost(Host):
     def send(self, destinations: Sequence[ProcessId], message: WireMessage) -> None:
         body = self._encode(message)
         self.encoded_bytes = len(body)
-        pieces = split(body, self._frame_limit)
+        *first, last = split(body, self._frame_limit)
         mesh = self._dynamic
+        links = mesh.links
         number, frame = 0, b""
         for destination in destinations:
-            link = mesh.links.get(destination) or mesh.link_to(destination)
+            link = links.get(destination) or mesh.link_to(destination)
             if link is None:
                 continue
-            full = False
-            for piece in pieces:
-                # Links that have carried the same number of frames share one.
-                if link.next_number != number or len(pieces) > 1:
-                    number = link.next_number
-                    frame = data_frame(number, piece)
-                full = link.push(frame)
-            if full and destination in self._routed:
+            for piece in first:
+                link.push(data_frame(link.next_number, piece))
+            # Links that have carried the same number of frames share one.
+            if link.next_number != number:
+                number = link.next_number
+                frame = data_frame(number, last)
+            if link.push(frame) and destination in self._routed:
                 self._full.add(link)
         mesh.flush_soon()
 
@@ -292,15 +292,17 @@ class DynamicHost(Host):
 
     def received(self, link: Link, bodies: Sequence[bytes]) -> None:
         peer = link.peer
-        done = 0
+        # Who is no member any more reads what comes, and that is all.
+        done = len(bodies) if self._retired else 0
         decode, receive = self._decode, self._process.receive
-        pieces = cast("MemberLink", link).pieces
         try:
-            for body in bodies:
-                if pieces or self._retired or body[:1] == PIECE:
+            for body in bodies[done:]:
+                try:
+                    message = decode(body)
+                except UNDECODABLE:
                     self._receive(cast("MemberLink", link), body)
                 else:
-                    receive(peer, decode(body))
+                    receive(peer, message)
                 done += 1
         except (*UNDECODABLE, ProtocolViolationError) as error:
             raise LinkError(f"{peer} sent what no correct member sends: {error}") from None
@@ -317,7 +319,7 @@ class DynamicHost(Host):
     def _receive(self, link: MemberLink, body: bytes) -> None:
         self._pieces_received += is_piece(body)
         whole = join(link.pieces, body)
-        if whole is not None and not self._retired:
+        if whole is not None:
             self._process.receive(link.peer, self._decode(whole))
 
     def may_write(self) -> bool:

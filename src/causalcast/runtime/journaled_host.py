@@ -283,7 +283,7 @@ class JournaledHost(DynamicHost):
         match entry:
             case Received(peer, bodies):
                 link = mesh.links[peer]
-                for body in bodies:
+                for body in () if self._retired else bodies:
                     self._receive(link, body)
                 link.recall(frames=len(bodies))
             case Met(peer, incarnation, host, port):

@@ -119,7 +119,8 @@ class DynamicTCB(Ordering):
         message = DottedMessage(me, counter, contexts.of_dot(), payload, contexts.of_tag())
         contexts.spoke(me, counter)
         node = self._add_own(message, me)
-        tag = node.tag = self._tag(message, node.past)
+        tag = self._tag(message, node.past)
+        node.tagged(message, tag)
         self._send(message)
         return tag
 
@@ -142,7 +143,7 @@ class DynamicTCB(Ordering):
         self.taken[column] = self.delivered[column] = counter
         self._idle.spoke()
         past = self._vectors.lanes.pack(self.taken.values())
-        node = DotNode(column, counter, DELIVERED, 0, self._deliveries, past, message=message)
+        node = DotNode(column, counter, DELIVERED, 0, self._deliveries, past, kept=message)
         self.graph.enter(node)
         self._deliveries += 1
         return node
@@ -168,9 +169,9 @@ class DynamicTCB(Ordering):
                 return
             tag = event.message.tag
             origin, counter = tag.origin, tag.counter
-            message = self.graph.nodes[origin, counter].message
-            assert isinstance(message, DottedMessage)
-            self._contexts.took_message(message, tag.context)
+            kept = self.graph.nodes[origin, counter].kept
+            before = kept.context if isinstance(kept, DottedMessage) else None
+            self._contexts.took_message(origin, counter, tag.context, before)
             self.taken[origin] = counter
             if not self._idle.news and membership.speaks:
                 self._idle.took()
@@ -261,7 +262,7 @@ class DynamicTCB(Ordering):
         past += lanes.units[slot]
         tag = DottedTag(origin, counter, (last,), lanes.head(past), vectors.view)
         self._last[origin] = dot
-        graph.put(dot, DotNode(origin, counter, DELIVERED, 0, self._deliveries, past, tag, message))
+        graph.put(dot, DotNode(origin, counter, DELIVERED, 0, self._deliveries, past, tag, message.payload))
         self._deliveries += 1
         self.delivered[origin] = counter
         membership.news.deliver(Message(message.payload, tag))
@@ -347,8 +348,9 @@ class DynamicTCB(Ordering):
                 node.taken = True
                 self.taken[column] = node.counter
             elif isinstance(message, DottedMessage):
-                node.tag = self._tag(message, node.past)
-                self._membership.news.deliver(Message(message.payload, node.tag))
+                tag = self._tag(message, node.past)
+                node.tagged(message, tag)
+                self._membership.news.deliver(Message(message.payload, tag))
             else:
                 self._hidden.append(node)
             self._hear(message.origin, node.past)
@@ -500,12 +502,13 @@ class DynamicTCB(Ordering):
             message, column = each.message, column_of(each.message)
             past = lanes.pack(each.counts)
             node = DotNode(column, message.counter, STABLE if each.stable else DELIVERED, 0, index, past)
-            node.message = message
+            node.kept = message
             if isinstance(message, DottedMessage) and has_state:
-                node.tag = self._tag(message, past)
+                tag = self._tag(message, past)
+                node.tagged(message, tag)
                 self.graph.enter(node)
                 if each.stable:
-                    self._membership.news.stable(node.tag)
+                    self._membership.news.stable(tag)
             elif not each.stable:
                 # An application that took over no state has nothing of this message that could become stable.
                 node.taken = True

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from causalcast.model import RawDot
-    from causalcast.protocols.ordering.tcb_dynamic_messages import DottedMessage
 
 
 class Contexts:
@@ -45,14 +44,15 @@ class Contexts:
         self._part()
         self.dots = {column: counter}
 
-    def took_message(self, message: DottedMessage, among: Iterable[RawDot]) -> None:
-        """The application has taken `message`, whose tag has `among` as its context."""
-        origin, counter = message.origin, message.counter
-        if message.seen is not None:
+    def took_message(
+        self, origin: str, counter: int, of_tag: Iterable[RawDot], of_dot: Iterable[RawDot] | None
+    ) -> None:
+        """The application has taken a message with these contexts; `None`: that of its dot is that of its tag."""
+        if of_dot is not None:
             self._part()
-        _move(self.dots, origin, counter, message.context)
+        _move(self.dots, origin, counter, of_tag if of_dot is None else of_dot)
         if self._seen is not None:
-            _move(self._seen, origin, counter, among)
+            _move(self._seen, origin, counter, of_tag)
             if self._seen == self.dots:
                 self._seen = None
 

@@ -67,7 +67,7 @@ class DotGraph:
             node.stage = RECEIVED
         else:
             return None
-        node.message = message
+        node.kept = message
         self.received_one_more(message.origin)
         return node
 

@@ -171,12 +171,28 @@ class DotNode(msgspec.Struct, eq=False, gc=False):
     """Once delivered: itself and all that happened before it, packed."""
     tag: DottedTag | None = None
     """Once delivered, if it is a message."""
-    message: Dotted | None = None
-    """What came; `None`: nothing yet. Kept until the node goes, for those who lack it."""
+    kept: Dotted | bytes | None = None
+    """What came, until the node goes, for those who lack it; of a delivered message whose tag says all the rest, its
+    payload; `None`: nothing came yet.
+    """
     succ: list[DotNode] | None = None
     """Until it is delivered: who waits for it."""
     taken: bool = False
     """Of a dot that is no message: whether it is in the past of the next broadcast."""
+
+    @property
+    def message(self) -> Dotted | None:
+        """What came; `None`: nothing yet."""
+        kept = self.kept
+        if not isinstance(kept, bytes):
+            return kept
+        assert self.tag is not None
+        return DottedMessage(self.column, self.counter, self.tag.context, kept)
+
+    def tagged(self, message: DottedMessage, tag: DottedTag) -> None:
+        """It is delivered, and its tag is made."""
+        self.tag = tag
+        self.kept = message.payload if message.seen is None else message
 
 
 def column_of(message: Dotted) -> str:

@@ -142,10 +142,10 @@ def restore_nodes(graph: DotGraph, states: Iterable[DotNodeState], lanes: Lanes,
     for state in states:
         node = DotNode(state.column, state.counter, state.stage, state.waits, state.index)
         node.past = lanes.pack(state.past) if state.past else 0
-        node.message, node.taken = state.message, state.taken
+        node.kept, node.taken = state.message, state.taken
         if state.tag is not None:
             assert isinstance(state.message, DottedMessage)
-            node.tag = tag_of(state.message, state.tag.counts, views[state.tag.version])
+            node.tagged(state.message, tag_of(state.message, state.tag.counts, views[state.tag.version]))
         graph.enter(node)
         if node.stage == RECEIVED:
             graph.received_one_more(state.column.removesuffix("/"))
