@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from causalcast.model import Delivered, Message, ProtocolViolationError, RawDot, Stable, Tag
-from causalcast.protocols.membership.dot_records import LEAVING
+from causalcast.protocols.membership.dot_records import LEAVING, MEMBER
 from causalcast.protocols.membership.dot_snapshot import membership_state, restore_membership
 from causalcast.protocols.ordering.base import Ordering
 from causalcast.protocols.ordering.meter import Meter
@@ -181,7 +181,8 @@ class DynamicTCB(Ordering):
             self.graph.remove(event.tag.origin, event.tag.counter)
         else:
             return
-        membership.advance()
+        if membership.state != MEMBER or membership.gone or membership.evictions.open or membership.joins.requests:
+            membership.advance()
 
     def take_all(self) -> None:
         """Take what is delivered, though the application has not: it makes one more dot and no broadcast."""
@@ -266,7 +267,9 @@ class DynamicTCB(Ordering):
         self._deliveries += 1
         self.delivered[origin] = counter
         membership.news.deliver(Message(message.payload, tag))
-        if vectors.rise(origin, slot, past, counter):
+        vectors.heard[origin] = past
+        assert vectors.all_have is not None
+        if vectors.all_have.rise(slot, past, slot, counter):
             self._report(vectors.settle(self.delivered))
         # Nothing is taken by it, so that phantoms are all that it may let happen.
         awaited = self.phantoms.awaited.get(origin)

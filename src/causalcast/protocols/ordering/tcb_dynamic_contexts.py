@@ -50,10 +50,14 @@ class Contexts:
         """The application has taken a message with these contexts; `None`: that of its dot is that of its tag."""
         if of_dot is not None:
             self._part()
-        _move(self.dots, origin, counter, of_tag if of_dot is None else of_dot)
+        dots = self.dots
+        for name, count in of_tag if of_dot is None else of_dot:
+            if dots.get(name) == count:
+                del dots[name]
+        dots[origin] = counter
         if self._seen is not None:
             _move(self._seen, origin, counter, of_tag)
-            if self._seen == self.dots:
+            if self._seen == dots:
                 self._seen = None
 
     def took(self, column: str, counter: int, before: Iterable[RawDot]) -> None:

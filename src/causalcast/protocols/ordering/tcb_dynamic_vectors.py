@@ -30,7 +30,7 @@ class Vectors:
         self.heard: dict[ProcessId, int] = {}
         """By member that is counted, the past of its latest dot or phantom that counts here."""
         self.stable: tuple[int, ...] = (0,) * self.lanes.size
-        self._all_have: Minima | None = None
+        self.all_have: Minima | None = None
         """`None`: nobody else is counted, so that all that is delivered is stable."""
 
     def messages(self, past: int) -> tuple[int, ...]:
@@ -58,29 +58,21 @@ class Vectors:
         """`member` has all of `past`; returns what is stable now and was not before."""
         if member in self.heard:
             self.heard[member] = past
-            assert self._all_have is not None
-            if not self._all_have.put(self.view.slots[member], past):
+            assert self.all_have is not None
+            if not self.all_have.put(self.view.slots[member], past):
                 return []
-        elif self._all_have is not None:
+        elif self.all_have is not None:
             return []
         return self.settle(delivered)
-
-    def rise(self, member: ProcessId, slot: int, past: int, counter: int) -> bool:
-        """`member`, which is counted, has the message `counter` of its own and nothing else beyond what it was heard to
-        have: all of `past`. Returns whether what all have has changed.
-        """
-        self.heard[member] = past
-        assert self._all_have is not None
-        return self._all_have.rise(slot, past, slot, counter)
 
     def settle(self, delivered: Mapping[str, int]) -> list[RawDot]:
         """What is stable now and was not before."""
         columns = self.view.columns
         before = self.stable
-        if self._all_have is None:
+        if self.all_have is None:
             self.stable = tuple(delivered[column] for column in columns)
         else:
-            self.stable = self.lanes.unpack(self._all_have.lowest)
+            self.stable = self.lanes.unpack(self.all_have.lowest)
         self._meter.count += len(before)
         return [
             (column, counter)
@@ -92,7 +84,7 @@ class Vectors:
     def recount(self) -> None:
         """Who is counted has changed: `heard` has."""
         vectors = {self.view.slots[member]: past for member, past in self.heard.items()}
-        self._all_have = Minima(self.lanes, vectors, self._meter) if vectors else None
+        self.all_have = Minima(self.lanes, vectors, self._meter) if vectors else None
 
     def widen(self, nodes: Iterable[DotNode]) -> None:
         """Lanes for larger counts."""
