@@ -115,11 +115,11 @@ class DynamicTCB(Ordering):
         self._membership.check_member()
         me = self._me
         counter = self.taken[me] + 1
-        contexts = self._contexts
-        message = DottedMessage(me, counter, contexts.of_dot(), payload, contexts.of_tag())
-        contexts.spoke(me, counter)
+        context, seen = self._contexts.speak(me, counter)
+        message = DottedMessage(me, counter, context, payload, seen)
         node = self._add_own(message, me)
-        tag = self._tag(message, node.past)
+        vectors = self._vectors
+        tag = DottedTag(me, counter, context if seen is None else seen, vectors.lanes.head(node.past), vectors.view)
         node.tagged(message, tag)
         self._send(message)
         return tag
@@ -144,7 +144,7 @@ class DynamicTCB(Ordering):
         self._idle.spoke()
         past = self._vectors.lanes.pack(self.taken.values())
         node = DotNode(column, counter, DELIVERED, 0, self._deliveries, past, kept=message)
-        self.graph.enter(node)
+        self.graph.nodes[column, counter] = node
         self._deliveries += 1
         return node
 
@@ -178,7 +178,8 @@ class DynamicTCB(Ordering):
             if self._hidden:
                 self._take_hidden()
         elif isinstance(event, Stable):
-            self.graph.remove(event.tag.origin, event.tag.counter)
+            tag = event.tag
+            del self.graph.nodes[tag.origin, tag.counter]
         else:
             return
         if membership.state != MEMBER or membership.gone or membership.evictions.open or membership.joins.requests:
@@ -247,8 +248,7 @@ class DynamicTCB(Ordering):
         last = self._last.get(message.origin)
         if last is None or len(context) != 1 or context[0] != last or counter != last[1] + 1:
             return False
-        graph, vectors, membership = self.graph, self._vectors, self._membership
-        nodes = graph.nodes
+        nodes, vectors, membership = self.graph.nodes, self._vectors, self._membership
         origin = last[0]
         dot = origin, counter
         # Names and dots are those that are here already, so that each is held once.
@@ -256,14 +256,15 @@ class DynamicTCB(Ordering):
         lanes = vectors.lanes
         if past is None or message.seen is not None or counter >= lanes.limit or dot in nodes or not membership.is_calm:
             return False
-        slot = vectors.view.columns[origin]
+        view = vectors.view
+        slot = view.columns[origin]
         if past >> lanes.shifts[slot] & lanes.mask != last[1]:
             return False
         self._meter.count += 1 + (last in nodes) * lanes.words
         past += lanes.units[slot]
-        tag = DottedTag(origin, counter, (last,), lanes.head(past), vectors.view)
+        tag = DottedTag(origin, counter, (last,), lanes.head(past), view)
         self._last[origin] = dot
-        graph.put(dot, DotNode(origin, counter, DELIVERED, 0, self._deliveries, past, tag, message.payload))
+        nodes[dot] = DotNode(origin, counter, DELIVERED, 0, self._deliveries, past, tag, message.payload)
         self._deliveries += 1
         self.delivered[origin] = counter
         membership.news.deliver(Message(message.payload, tag))

@@ -34,10 +34,12 @@ class Contexts:
         """Those among messages; `None`: the same."""
         return None if self._seen is None else tuple(self._seen.items())
 
-    def spoke(self, column: str, counter: int) -> None:
-        """This process has made a message, which follows all that was taken."""
+    def speak(self, column: str, counter: int) -> tuple[tuple[RawDot, ...], tuple[RawDot, ...] | None]:
+        """Both contexts of a message that this process makes now, and that follows all that was taken."""
+        before = tuple(self.dots.items()), None if self._seen is None else tuple(self._seen.items())
         self.dots = {column: counter}
         self._seen = None
+        return before
 
     def emitted(self, column: str, counter: int) -> None:
         """This process has made a dot that is no message, which follows all that was taken."""

@@ -25,37 +25,27 @@ if TYPE_CHECKING:
 class DotGraph:
     """Dots that are not stable here, or whose stability the application was not told of."""
 
-    __slots__ = ("_of", "nodes", "pending")
+    __slots__ = ("_witnesses", "nodes", "pending")
 
     def __init__(self) -> None:
         self.nodes: dict[RawDot, DotNode] = {}
-        self._of: dict[str, int] = {}
-        """How many nodes are in each column."""
+        self._witnesses: dict[ProcessId, RawDot] = {}
+        """By member that `has_of` was asked about, a dot of it that was here then."""
         self.pending: dict[ProcessId, int] = {}
         """By member, how many dots have come and are not delivered."""
 
+    def __getstate__(self) -> tuple[dict[RawDot, DotNode], dict[ProcessId, int]]:
+        # The explorer compares states by it: witnesses follow from what was asked, and say nothing of the process.
+        return self.nodes, self.pending
+
     def enter(self, node: DotNode) -> DotNode:
         """One node more."""
-        self.put((node.column, node.counter), node)
+        self.nodes[node.column, node.counter] = node
         return node
-
-    def put(self, dot: RawDot, node: DotNode) -> None:
-        """As `enter`, with the dot of the node as the object to keep."""
-        self.nodes[dot] = node
-        self._of[dot[0]] = self._of.get(dot[0], 0) + 1
 
     def leave(self, node: DotNode) -> None:
         """One less."""
-        self.remove(node.column, node.counter)
-
-    def remove(self, column: str, counter: int) -> None:
-        """One less, by its dot."""
-        del self.nodes[column, counter]
-        left = self._of[column] - 1
-        if left:
-            self._of[column] = left
-        else:
-            del self._of[column]
+        del self.nodes[node.column, node.counter]
 
     def receive(self, message: Dotted) -> DotNode | None:
         """The node of a dot that has come; `None` if it came before."""
@@ -103,8 +93,20 @@ class DotGraph:
         return sorted(self.nodes.values(), key=index_of)
 
     def has_of(self, name: ProcessId) -> bool:
-        """Whether a dot of `name` is here."""
-        return any(column in self._of for column in columns_of(name))
+        """Whether a dot of `name` is here.
+
+        Asked again and again until none is: the last one that came is there longest, and all others are looked at once
+        it is gone.
+        """
+        if self._witnesses.get(name) in self.nodes:
+            return True
+        columns = columns_of(name)
+        witness = next((dot for dot in reversed(self.nodes) if dot[0] in columns), None)
+        if witness is None:
+            self._witnesses.pop(name, None)
+            return False
+        self._witnesses[name] = witness
+        return True
 
     def held(self, names: Collection[ProcessId], without: Collection[RawDot]) -> tuple[Dotted, ...]:
         """All that has come of `names` and is here, apart from some dots."""
