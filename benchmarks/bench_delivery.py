@@ -310,7 +310,7 @@ def main() -> None:
     rounds = max(1, most // 3)
     in_bursts = [*costs(Load(4, 2_000), most), *costs(Load(8, 2_000), rounds)]
     if not options.quick:
-        in_bursts += costs(Load(4, 25_000), 1)
+        in_bursts += costs(Load(4, 25_000), rounds)
     write("delivery", in_bursts)
     write("delivery_one_a_turn", costs(Load(4, 2_000, burst=1), rounds))
     write(
