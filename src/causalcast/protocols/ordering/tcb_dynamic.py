@@ -182,6 +182,7 @@ class DynamicTCB(Ordering):
             del self.graph.nodes[tag.origin, tag.counter]
         else:
             return
+        # As `advance` would find out by itself, for each event.
         if membership.state != MEMBER or membership.gone or membership.evictions.open or membership.joins.requests:
             membership.advance()
 
