@@ -152,10 +152,12 @@ def spark_session(master: str | None) -> Iterator[SparkSession]:
 def _own_interrupts() -> Iterator[None]:
     """Keep Ctrl-C what it was before: PySpark takes it over with its start, and py4j logs a traceback when it comes."""
     before = signal.getsignal(signal.SIGINT)
-    yield
     logging.getLogger().addFilter(_says_more_than_interrupted)
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, before)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
 
 
 def _says_more_than_interrupted(record: logging.LogRecord) -> bool:
