@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,6 +14,7 @@ from hypothesis import strategies as st
 from causalcast.trace import (
     EVENTS,
     JsonLinesWriter,
+    OtherSchema,
     ParquetWriter,
     TraceEvent,
     TraceReadError,
@@ -18,6 +22,7 @@ from causalcast.trace import (
     read_jsonl,
     read_parquet,
 )
+from causalcast.trace.importers import ImportUnusable, schema1
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,7 +63,7 @@ def test_events_come_back_as_they_were_written(
 def test_fields_that_do_not_apply_are_left_out(tmp_path: Path) -> None:
     with JsonLinesWriter(tmp_path / "a.jsonl") as writer:
         writer.write(TraceEvent("p", 1, "broadcast", origin="p", counter=1, context=(("q", 2),)))
-    expected = b'{"process":"p","seq":1,"event":"broadcast","origin":"p","counter":1,"context":[["q",2]]}\n'
+    expected = b'{"process":"p","seq":1,"event":"broadcast","origin":"p","counter":1,"context":[["q",2]],"schema":1}\n'
     assert (tmp_path / "a.jsonl").read_bytes() == expected
 
 
@@ -133,3 +138,39 @@ def test_a_bad_parquet_file_and_a_bad_row_are_named(tmp_path: Path) -> None:
         writer.write(TraceEvent("p", 2, "deliver"))
     with pytest.raises(TraceReadError, match=r"bad\.parquet:2: a deliver event needs"):
         list(read_parquet(tmp_path / "bad.parquet"))
+
+
+def test_files_say_their_schema_version(tmp_path: Path) -> None:
+    for append in (False, True):
+        with JsonLinesWriter(tmp_path / "a.jsonl", append=append) as lines:
+            lines.write(TraceEvent("p", 1, "join"))
+            lines.write(TraceEvent("p", 2, "leave"))
+    with ParquetWriter(tmp_path / "a.parquet") as columns:
+        columns.write(TraceEvent("p", 1, "join"))
+
+    said = [json.loads(line).get("schema") for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    assert said == [1, None, 1, None]
+    assert pq.read_metadata(tmp_path / "a.parquet").metadata[b"causalcast.schema"] == b"1"
+
+
+@pytest.mark.parametrize("said", ["2", '"2"', "1.0", "true", '{"a": 1}', '""'])
+def test_a_line_of_another_schema_version_is_refused(said: str, tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_text('{"process":"p","seq":1,"event":"join","schema":1}\n{"seq":[],"s\\u0063hema":' + said + "}\n")
+
+    with pytest.raises(OtherSchema, match=r"a\.jsonl:2: trace schema .*, and what is read here is schema 1"):
+        list(read_jsonl(file))
+    with pytest.raises(ImportUnusable, match=r"a\.jsonl:2: trace schema "):
+        list(schema1(file))
+
+
+def test_a_parquet_file_of_another_schema_version_is_refused(tmp_path: Path) -> None:
+    table = pa.Table.from_pylist([{"process": "p", "seq": seq, "event": "join"} for seq in (1, 2)])
+    pq.write_table(table.replace_schema_metadata({"causalcast.schema": "2"}), tmp_path / "a.parquet")
+    pq.write_table(table.append_column("schema", pa.array([1, 2])), tmp_path / "b.parquet")
+
+    for name, place in (("a.parquet", "a.parquet:0"), ("b.parquet", "b.parquet:2")):
+        with pytest.raises(OtherSchema, match=rf"{place}: trace schema 2, and"):
+            list(read_parquet(tmp_path / name))
+        with pytest.raises(ImportUnusable, match=rf"{name}.*: trace schema 2, and"):
+            list(schema1(tmp_path / name))

@@ -17,8 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from causalcast.audit import files
 from causalcast.audit.errors import InputUnusable
 from causalcast.audit.events import EVENT_CODES, EVICT, LAST_MESSAGE_EVENT
+from causalcast.trace.schema import SCHEMA_FIELD
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -88,25 +90,40 @@ def load(groups: RowGroups) -> pa.Table | None:
         The rows; `None` where the file's columns are not of the types that are read here.
 
     Raises:
-        InputUnusable: the file cannot be read, or lacks columns without which no row is an event.
+        InputUnusable: the file cannot be read, says another schema version, or lacks columns without which no row is
+            an event.
     """
     try:
         # Of ten thousand small files each is read in one go: Arrow would have another thread fetch each part of it.
         whole = Path(groups.path).read_bytes() if groups.last < 0 else None
         meta = pq.read_metadata(groups.path if whole is None else pa.BufferReader(whole))
         schema = meta.schema.to_arrow_schema()
+        files.refuse_other_schema(groups.path, meta.metadata)
         if missing := sorted(_NEEDED - set(schema.names)):
             raise InputUnusable(f"{groups.path}: no trace: it has no column {', '.join(missing)}")
         if not _expected(schema):
             return None
-        wanted = [name for name in (*WORDS, *NUMBERS, "context") if name in schema.names]
+        wanted = [name for name in (*WORDS, *NUMBERS, "context", SCHEMA_FIELD) if name in schema.names]
         words = [name for name in WORDS if name in schema.names]
         last = groups.last if groups.last >= 0 else meta.num_row_groups
         source = groups.path if whole is None else pa.BufferReader(whole)
         with pq.ParquetFile(source, metadata=meta, read_dictionary=words, pre_buffer=whole is None) as file:
-            return file.read_row_groups(list(range(groups.first, last)), columns=wanted, use_threads=False)
+            table = file.read_row_groups(list(range(groups.first, last)), columns=wanted, use_threads=False)
     except (OSError, pa.ArrowException) as error:
         raise _unreadable(groups.path, error) from error
+    return without_schema(groups.path, table)
+
+
+def without_schema(path: str, table: pa.Table) -> pa.Table:
+    """Return rows without the schema version that they say.
+
+    Raises:
+        InputUnusable: it is another than the one that is read.
+    """
+    if SCHEMA_FIELD not in table.column_names:
+        return table
+    files.refuse_other_rows(path, table.column(SCHEMA_FIELD))
+    return table.drop_columns([SCHEMA_FIELD])
 
 
 def checked(table: pa.Table) -> tuple[pa.Table, NDArray[np.bool_]]:

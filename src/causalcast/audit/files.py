@@ -14,9 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from causalcast.audit.errors import AuditError, InputUnusable
+from causalcast.trace.reader import refusal_of
+from causalcast.trace.schema import SCHEMA_KEY, other_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 MAX_LINE: Final = 16 * 2**20
 """Bytes from which on a line is no event any more. Spark would hold it in memory, several times over."""
@@ -93,15 +95,53 @@ def refuse_foreign_parquet(paths: Iterable[str]) -> None:
     """Check that the Parquet files of this machine have the columns without which no row is an event.
 
     Raises:
-        InputUnusable: one lacks them. One that cannot be read at all is left to who reads it.
+        InputUnusable: one lacks them, or says another schema version. One that cannot be read at all is left to who
+            reads it.
     """
     for path in paths:
         if "://" in path:
             continue
         with contextlib.suppress(OSError, pa.ArrowException):
-            missing = sorted({"process", "seq", "event"} - set(pq.read_schema(path).names))
+            schema = pq.read_schema(path)
+            refuse_other_schema(path, schema.metadata)
+            missing = sorted({"process", "seq", "event"} - set(schema.names))
             if missing:
                 raise InputUnusable(f"{path}: no trace: it has no column {', '.join(missing)}")
+
+
+def refuse_other_schema(path: str, metadata: Mapping[bytes, bytes] | None) -> None:
+    """Check the schema version that a Parquet file's metadata say.
+
+    Raises:
+        InputUnusable: it is not the one that is read.
+    """
+    if reason := other_schema((metadata or {}).get(SCHEMA_KEY)):
+        raise InputUnusable(f"{path}: {reason}")
+
+
+def refuse_other_rows(path: str, column: pa.ChunkedArray) -> None:
+    """Check the schema versions that rows of a file say; of JSON lines, the first such line is looked for.
+
+    Raises:
+        InputUnusable: one is not the one that is read.
+    """
+    if column.null_count == len(column):
+        return
+    values = [str(column.type)] if pa.types.is_nested(column.type) else column.unique().to_pylist()
+    if reason := next(filter(None, map(other_schema, values)), None):
+        raise InputUnusable(first_other_schema(path) or f"{path}: {reason}")
+
+
+def first_other_schema(path: str) -> str | None:
+    """Return where a JSON lines file first says another schema version, and which; `None` where no line does."""
+    try:
+        with gzip.open(path) if path.endswith(".gz") else Path(path).open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if reason := refusal_of(line):
+                    return f"{path}:{number}: {reason}"
+    except (OSError, EOFError, zlib.error):
+        return None
+    return None
 
 
 def sizes_of(paths: Iterable[str]) -> dict[str, int]:

@@ -12,7 +12,7 @@ import json
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlparse
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -24,7 +24,17 @@ from causalcast.audit import files
 from causalcast.audit.errors import InputUnusable
 from causalcast.audit.events import EVENT_CODES
 from causalcast.audit.result import Quarantined
-from causalcast.trace.schema import EVENTS, MESSAGE_EVENTS
+from causalcast.trace.schema import (
+    EVENTS,
+    MAX_VERSION,
+    MESSAGE_EVENTS,
+    OTHER_SCHEMA,
+    SCHEMA_FIELD,
+    SCHEMA_KEY,
+    SCHEMA_VERSION,
+    WHAT_IS_READ,
+    other_schema,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -43,7 +53,7 @@ _NUMBERS: Final = ("seq", "counter", "time_ns", "payload_bytes", "overhead_bytes
 _WORDS: Final = ("process", "event", "origin", "topic", "peer")
 _CORRUPT: Final = "_corrupt"
 _SCHEMA: Final = T.StructType(
-    [T.StructField(name, T.StringType()) for name in _WORDS]
+    [T.StructField(name, T.StringType()) for name in (*_WORDS, SCHEMA_FIELD)]
     + [T.StructField(name, T.LongType()) for name in _NUMBERS]
     + [
         T.StructField("context", T.ArrayType(T.ArrayType(T.StringType()))),
@@ -174,6 +184,7 @@ def _read_parquet(session: SparkSession, paths: Sequence[str]) -> DataFrame:
         frame = session.read.option("mergeSchema", "true" if len(paths) > 1 else "false").parquet(*paths)
     except UNREADABLE as error:
         raise InputUnusable(f"{_named(paths)}: not readable as Parquet: {first_line(error)}") from error
+    _refuse_other_footers(session, [path for path in paths if "://" in path])
     columns = [
         F.expr(f"try_cast(`{field.name}` as {field.dataType.simpleString()})").alias(field.name)
         if field.name in frame.columns
@@ -184,6 +195,17 @@ def _read_parquet(session: SparkSession, paths: Sequence[str]) -> DataFrame:
     context = _parquet_context(frame)
     corrupt = F.lit(None).cast("string").alias(_CORRUPT)
     return frame.select(*columns, context, corrupt, F.col("_metadata.file_path").alias("file"))
+
+
+def _refuse_other_footers(session: SparkSession, paths: Sequence[str]) -> None:
+    """Check the schema versions of Parquet files that only Spark may see; see `files` for the others."""
+    jvm: Any = session.sparkContext._jvm
+    conf = session._jsparkSession.sessionState().newHadoopConf()
+    for path in session.read.parquet(*paths).inputFiles() if paths else ():
+        hadoop = jvm.org.apache.hadoop.fs.Path(path)
+        footer = jvm.org.apache.parquet.hadoop.ParquetFileReader.readFooter(conf, hadoop)
+        if reason := other_schema(footer.getFileMetaData().getKeyValueMetaData().get(SCHEMA_KEY.decode())):
+            raise InputUnusable(f"{_uri_path(path)}: {reason}")
 
 
 def _parquet_context(frame: DataFrame) -> Column:
@@ -215,7 +237,10 @@ def reason() -> Column:
             F.lit(True),
         ),
     )
+    version = F.col(SCHEMA_FIELD)
+    other = F.concat(F.lit(OTHER_SCHEMA), F.substring(version, 1, MAX_VERSION), F.lit(WHAT_IS_READ))
     return F.coalesce(
+        F.when(version != str(SCHEMA_VERSION), other),
         F.when(F.col(_CORRUPT).isNotNull(), "not a JSON object, or a field of it has the wrong type"),
         F.when(F.coalesce(F.length("process"), F.lit(0)) == 0, "no process"),
         F.when(event.isNull(), "no event"),
@@ -277,14 +302,19 @@ def collect_bad_rows(
     """Read the bad rows again, with their text and line; costs a pass over the files that have any.
 
     `text` are lines as in `read`, of the files `alone`, of which no others are bad.
+
+    Raises:
+        InputUnusable: a row says another schema version.
     """
     bad = frame.where(F.col("reason").isNotNull())
     summary = bad.groupBy("file", "reason").count().orderBy("file", "reason").collect()
-    files = {row["file"] for row in summary}
+    for row in summary:
+        refuse_other_schema(row["file"], row["reason"])
+    bad_files = {row["file"] for row in summary}
     count = sum(row["count"] for row in summary)
     names = [row["process"] for row in bad.select("process").where("process <> ''").distinct().limit(10_000).collect()]
     unnamed = bad.where(F.coalesce(F.length("process"), F.lit(0)) == 0).groupBy("file").count().collect()
-    json_files = [path for path in inputs.json if _uri_path(path) in {_uri_path(file) for file in files}]
+    json_files = [path for path in inputs.json if _uri_path(path) in {_uri_path(file) for file in bad_files}]
     rows: list[Quarantined] = []
     if json_files:
         whole = [path for path in json_files if path not in alone]
@@ -300,6 +330,18 @@ def collect_bad_rows(
         processes=frozenset(names),
         unnamed=tuple(sorted((_uri_path(row["file"]), row["count"]) for row in unnamed)),
     )
+
+
+def refuse_other_schema(file: str, reason: str) -> None:
+    """Say where a file says another schema version, if that is why its rows are bad.
+
+    Raises:
+        InputUnusable: it is.
+    """
+    if reason.startswith(OTHER_SCHEMA):
+        path = _uri_path(file)
+        place = None if path.endswith(PARQUET_SUFFIXES) else files.first_other_schema(path)
+        raise InputUnusable(place or f"{path}: {reason}")
 
 
 def parse_lines(text: DataFrame) -> DataFrame:

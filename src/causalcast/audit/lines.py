@@ -22,6 +22,7 @@ import pyarrow.json as pj
 
 from causalcast.audit.direct import NUMBERS, WORDS
 from causalcast.audit.errors import InputUnusable
+from causalcast.trace.schema import SCHEMA_FIELD
 
 if TYPE_CHECKING:
     from io import BufferedReader
@@ -37,7 +38,7 @@ _LONGEST_ODD: Final = 4 * 2**10
 _NOT_ALONE: Final = (b"[", b"\xef\xbb\xbf")
 """A list may be many rows, and a mark of the byte order is one at the start of a file only."""
 _SCHEMA: Final = pa.schema(
-    [(name, pa.string()) for name in WORDS] + [(name, pa.int64()) for name in NUMBERS],
+    [(name, pa.string()) for name in WORDS] + [(name, pa.int64()) for name in (*NUMBERS, SCHEMA_FIELD)],
 )
 _IGNORING: Final = pj.ParseOptions(explicit_schema=_SCHEMA, unexpected_field_behavior="ignore")
 
@@ -134,7 +135,10 @@ def unpacked(piece: Lines, data: bytes) -> bytes:
 
 
 def parse(data: bytes) -> pa.Table | None:
-    """Return the rows of whole lines, in the columns that `direct.checked` takes; `None` where they are odd."""
+    """Return the rows of whole lines, in the columns that `direct.checked` takes; `None` where they are odd.
+
+    There is a column more: the schema version that a row says.
+    """
     if b"\r" in data:
         data = data.replace(b"\r\n", b"\n")
     lines = _objects(data)

@@ -59,6 +59,8 @@ class Watcher:
         self.folder = folder
         self.state = state or folder / STATE
         self.progress = Progress(window=Window(crashed=frozenset(crashed)))
+        self._refused: InputUnusable | None = None
+        """Why a step could not be done; Spark would hand on its text only, inside of its own."""
         self._load()
 
     def run(self, show: Callable[[Progress], None], stop: Callable[[float], bool]) -> Progress:
@@ -91,6 +93,8 @@ class Watcher:
                         busy = time.monotonic()
                     time.sleep(0.2)
                 error = query.exception()
+                if self._refused is not None:
+                    raise self._refused
                 if error is not None:
                     raise InputUnusable(f"{self.folder}: cannot be followed: {str(error).splitlines()[0]}")
             finally:
@@ -112,7 +116,10 @@ class Watcher:
         began = time.monotonic()
         rows = ingest.parse_lines(frame).persist()
         try:
-            bad = rows.where(F.col("reason").isNotNull()).count()
+            bad_rows = rows.where(F.col("reason").isNotNull())
+            bad = bad_rows.count()
+            if bad:
+                self._refuse_other_schema(bad_rows)
             table = ingest.usable(rows).toArrow()
         finally:
             rows.unpersist()
@@ -127,6 +134,16 @@ class Watcher:
             seconds=time.monotonic() - began,
         )
         self._save()
+
+    def _refuse_other_schema(self, bad: DataFrame) -> None:
+        from causalcast.audit import ingest  # noqa: PLC0415
+
+        try:
+            for row in bad.select("file", "reason").distinct().orderBy("file", "reason").collect():
+                ingest.refuse_other_schema(row["file"], row["reason"])
+        except InputUnusable as error:
+            self._refused = error
+            raise
 
     def _load(self) -> None:
         file = self.state / "window.pickle"

@@ -146,7 +146,8 @@ def _read_lines(number: int, piece: lines.Lines) -> _Read:
     sifted = lines.sift(text) if table is None else (table, [])
     if sifted is None:
         return _Read(number, None, piece, lines.fingerprint(data))
-    return _Read(number, sifted[0], piece, lines.fingerprint(data), sifted[1])
+    rows = direct.without_schema(piece.path, sifted[0])
+    return _Read(number, rows, piece, lines.fingerprint(data), sifted[1])
 
 
 @dataclass(slots=True)

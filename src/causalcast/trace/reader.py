@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from causalcast.model import CausalcastError
-from causalcast.trace.schema import EVENTS, MESSAGE_EVENTS, TraceEvent
+from causalcast.trace.schema import EVENTS, MESSAGE_EVENTS, SCHEMA_FIELD, SCHEMA_KEY, TraceEvent, other_schema
 
 if TYPE_CHECKING:
     import os
@@ -26,11 +26,16 @@ class TraceReadError(CausalcastError, ValueError):
         self.reason = reason
 
 
+class OtherSchema(TraceReadError):  # noqa: N818
+    """A trace, or a row of one, that says another schema version: none of it means what it seems to."""
+
+
 def read_jsonl(path: str | os.PathLike[str]) -> Iterator[TraceEvent]:
     """The events of a JSON lines file, in its order. Empty lines are skipped.
 
     Raises:
         TraceReadError: at the first line that is no event; what came before it has been yielded.
+        OtherSchema: at the first line that says another schema version.
         OSError: the file cannot be read.
     """
     source = Path(path)
@@ -39,6 +44,8 @@ def read_jsonl(path: str | os.PathLike[str]) -> Iterator[TraceEvent]:
         for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue
+            if reason := refusal_of(line):
+                raise OtherSchema(source, number, reason)
             try:
                 event = decode(line)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -51,6 +58,7 @@ def read_parquet(path: str | os.PathLike[str]) -> Iterator[TraceEvent]:
 
     Raises:
         TraceReadError: at the first row that is no event, or at row 0 when this is no Parquet file.
+        OtherSchema: the file, or a row of it, says another schema version.
         OSError: the file cannot be read.
     """
     import pyarrow as pa  # noqa: PLC0415 - an optional dependency
@@ -62,12 +70,35 @@ def read_parquet(path: str | os.PathLike[str]) -> Iterator[TraceEvent]:
     except pa.ArrowInvalid as error:
         raise TraceReadError(source, 0, str(error)) from error
     with file:
-        present = [name for name in TraceEvent.__struct_fields__ if name in file.schema_arrow.names]
+        if reason := other_schema((file.metadata.metadata or {}).get(SCHEMA_KEY)):
+            raise OtherSchema(source, 0, reason)
+        names = (*TraceEvent.__struct_fields__, SCHEMA_FIELD)
+        present = [name for name in names if name in file.schema_arrow.names]
         number = 0
         for batch in file.iter_batches(columns=present):
             for row in batch.to_pylist():
                 number += 1
+                if reason := other_schema(row.pop(SCHEMA_FIELD, None)):
+                    raise OtherSchema(source, number, reason)
                 yield _checked(_from_row(row, source, number), source, number)
+
+
+class _Version(msgspec.Struct, gc=False):
+    schema: Any = None
+
+
+_VERSION_OF: Final = msgspec.json.Decoder(_Version).decode
+
+
+def refusal_of(line: bytes) -> str | None:
+    """Return why a line says that it is not to be read; `None` where it does not, or is no JSON object."""
+    # A field's name may be written with escapes.
+    if b'"schema"' not in line and b"\\u" not in line:
+        return None
+    try:
+        return other_schema(_VERSION_OF(line).schema)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def _from_row(row: dict[str, Any], source: Path, number: int) -> TraceEvent:

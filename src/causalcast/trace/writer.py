@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import msgspec
 
 from causalcast.model import CausalcastError
+from causalcast.trace.schema import SCHEMA_FIELD, SCHEMA_KEY, SCHEMA_VERSION
 
 if TYPE_CHECKING:
     import os
@@ -23,6 +24,8 @@ BUFFER_BYTES: Final = 1 << 16
 
 ROW_GROUP_ROWS: Final = 100_000
 
+_SAYING_VERSION: Final = f',"{SCHEMA_FIELD}":{SCHEMA_VERSION}}}'.encode()
+
 
 class TraceWriteError(CausalcastError, OSError):
     """A trace could not be written; what was flushed before stays readable."""
@@ -35,6 +38,11 @@ class TraceWriteError(CausalcastError, OSError):
         super().__init__(f"cannot write the trace {path}: {reason.strerror or reason}; {advice}")
         self.path = path
         self.errno = reason.errno
+
+
+def saying_version(line: bytes) -> bytes:
+    """Return the JSON of an event with the schema version as its last field."""
+    return line[:-1] + _SAYING_VERSION
 
 
 class TraceSink(Protocol):
@@ -71,6 +79,8 @@ class _FileWriter(ABC):
 class JsonLinesWriter(_FileWriter):
     """One event a line. The same events give the same bytes, and every line that was flushed is whole.
 
+    The first line that it writes also says the schema version.
+
     Raises `TraceWriteError` from any method. After that the writer is closed and the events in its buffer are gone.
     """
 
@@ -79,6 +89,7 @@ class JsonLinesWriter(_FileWriter):
         super().__init__(path)
         self._encode_into = msgspec.json.Encoder().encode_into
         self._buffer = bytearray()
+        self._said_version = False
         try:
             self._file = self.path.open("ab" if append else "wb", buffering=0)
         except OSError as error:
@@ -87,6 +98,9 @@ class JsonLinesWriter(_FileWriter):
     def write(self, event: TraceEvent) -> None:
         buffer = self._buffer
         self._encode_into(event, buffer, -1)
+        if not self._said_version:
+            self._said_version = True
+            buffer[-1:] = _SAYING_VERSION
         buffer += b"\n"
         if len(buffer) >= BUFFER_BYTES:
             self.flush()
@@ -115,7 +129,7 @@ class ParquetWriter(_FileWriter):
         import pyarrow as pa  # noqa: PLC0415 - an optional dependency
         import pyarrow.parquet as pq  # noqa: PLC0415
 
-        self._schema = parquet_schema()
+        self._schema = parquet_schema().with_metadata({SCHEMA_KEY: str(SCHEMA_VERSION)})
         self._to_batch = pa.RecordBatch.from_pydict
         self._rows: list[TraceEvent] = []
         try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from causalcast.trace.importers.items import ImportUnusable, Item, Rejected, lines_of, rejected
-from causalcast.trace.reader import TraceReadError, read_parquet
+from causalcast.trace.reader import TraceReadError, read_parquet, refusal_of
 from causalcast.trace.schema import EVENTS, MESSAGE_EVENTS, TraceEvent
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def schema1(*paths: str | os.PathLike[str]) -> Iterator[Item]:
     `causalcast audit` reads both forms itself; an import checks a trace without Spark, or brings it into one form.
 
     Raises:
-        ImportUnusable: not readable as Parquet, or a row of a Parquet file is bad.
+        ImportUnusable: not readable as Parquet, or a row of a Parquet file is bad, or one says another schema version.
         OSError: a file cannot be read.
     """
     for source in map(Path, paths):
@@ -45,6 +45,8 @@ def _lines(path: Path) -> Iterator[Item]:
                 yield line
                 continue
             number, text = line
+            if reason := refusal_of(text):
+                raise ImportUnusable(path, reason, number)
             try:
                 event = decode(text)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -18,7 +18,7 @@ from causalcast.trace.importers.items import (
     Rejected,
 )
 from causalcast.trace.schema import TraceEvent
-from causalcast.trace.writer import TraceWriteError
+from causalcast.trace.writer import TraceWriteError, saying_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -85,12 +85,14 @@ class _Files:
     def write(self, item: Item) -> None:
         name = _NAMES[type(item)]
         try:
+            row = self._encode(item)
             file = self._open.get(name)
             if file is None:
+                row = saying_version(row) if isinstance(item, TraceEvent) else row
                 path = self._unfinished(name)
                 self.stack.callback(path.unlink, missing_ok=True)
                 file = self._open[name] = self.stack.enter_context(path.open("wb"))
-            file.write(self._encode(item) + b"\n")
+            file.write(row + b"\n")
         except OSError as error:
             raise TraceWriteError(self.folder, error) from error
 
