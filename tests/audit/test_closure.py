@@ -7,7 +7,8 @@ import random
 import numpy as np
 import pytest
 
-from causalcast.audit import closure
+from causalcast.audit import closure, matrices
+from causalcast.audit.flat import Messages
 from causalcast.audit.reduction import close_by_predecessors
 
 
@@ -87,6 +88,80 @@ def test_closing_by_predecessors_leaves_contradictions_alone() -> None:
             assert (rows == direct).all()
         else:
             assert (rows == closed).all()
+
+
+def side_by_side(topics: list[tuple[np.ndarray, np.ndarray]]) -> tuple[Messages, np.ndarray, np.ndarray, np.ndarray]:
+    """Return direct dependencies of many topics as `close_side_by_side` takes them: all, not only what is new."""
+    groups, starts, target, group, rank = [0], [0], [], [], []
+    for rows, first in topics:
+        for message, column in zip(*np.nonzero(rows), strict=True):
+            if not first[column] <= message < first[column + 1]:
+                target.append(starts[-1] + message)
+                group.append(groups[-1] + column)
+                rank.append(rows[message, column])
+        starts += (starts[-1] + first[1:]).tolist()
+        groups.append(groups[-1] + first.size - 1)
+    sizes = np.diff(starts)
+    messages = Messages(
+        origins=tuple(f"o{i}" for i in range(8)),
+        groups=np.array(groups, dtype=np.int64),
+        origin=np.concatenate([np.arange(first.size - 1) for _, first in topics]),
+        starts=np.array(starts, dtype=np.int64),
+        counters=np.arange(starts[-1]) - np.repeat(np.array(starts[:-1]), sizes) + 1,
+    )
+    return messages, *(np.array(column, dtype=np.int64) for column in (target, group, rank))
+
+
+@pytest.mark.parametrize("sweeps", [1, 12])
+def test_closing_many_topics_side_by_side_equals_following_every_path(
+    sweeps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(matrices, "MAX_SWEEPS", sweeps)
+    rng = random.Random(sweeps)
+    left = several = 0
+    for _ in range(40):
+        monkeypatch.setattr(matrices, "_CELLS", rng.choice([64, 4_000_000]))
+        topics = [draw(rng, cyclic=rng.random() < 0.2) for _ in range(20)]
+        topics = [topic for topic in topics if (np.diff(topic[1]) > 0).all()]
+        pasts = matrices.close_side_by_side(*side_by_side(topics))
+        for t, (rows, starts) in enumerate(topics):
+            expected = by_sets(rows, starts)
+            own = [(m, a) for a in range(rows.shape[1]) for m in range(starts[a], starts[a + 1])]
+            looped = any(expected[m, a] > m - starts[a] for m, a in own)
+            if not pasts.closed[t]:
+                assert looped or sweeps == 1
+                left += 1
+                continue
+            assert not looped
+            several += bool((expected > rows).any())
+            found = pasts.past[pasts.pasts[t] : pasts.pasts[t + 1]].reshape(rows.shape[1], rows.shape[0])
+            assert np.array_equal(found.T, expected)
+            edges = slice(pasts.edges[t], pasts.edges[t + 1])
+            before = list(zip(pasts.cause[edges].tolist(), pasts.effect[edges].tolist(), strict=True))
+            assert reached(before, starts) == {
+                (int(starts[b] + i), m)
+                for m in range(rows.shape[0])
+                for b in range(rows.shape[1])
+                for i in range(expected[m, b])
+            }
+    assert left > 20
+    assert (several > 100) == (sweeps == 12)
+
+
+def reached(edges: list[tuple[int, int]], starts: np.ndarray) -> set[tuple[int, int]]:
+    """Follow immediate predecessors as far as they lead."""
+    direct: dict[int, set[int]] = {}
+    for cause, effect in edges:
+        direct.setdefault(effect, set()).add(cause)
+    found = set()
+    for message in range(int(starts[-1])):
+        todo, seen = [message], set()
+        while todo:
+            fresh = direct.get(todo.pop(), set()) - seen
+            seen |= fresh
+            todo += fresh
+        found |= {(cause, message) for cause in seen}
+    return found
 
 
 def test_contradicting_logs_end_and_are_named() -> None:

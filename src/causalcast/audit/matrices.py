@@ -13,6 +13,8 @@ import numpy as np
 from causalcast.audit.ranges import heads_of, places, starts_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from causalcast.audit.flat import Messages
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 _CELLS: Final = 4_000_000
 """Cells of a stack, and of what is looked up at once."""
+MAX_SWEEPS: Final = 12
+"""Times that messages take over the pasts of what they depend on; a topic that needs more is not closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +47,9 @@ class Pasts:
 def close_side_by_side(messages: Messages, target: Ints, group: Ints, rank: Ints) -> Pasts:
     """Make the pasts of all messages from the immediate dependencies that logs say.
 
-    A topic is closed when its logs were in causal order: then what was delivered before a broadcast has its own past
-    among what was delivered.
+    Where logs were in causal order, what was delivered before a broadcast has its own past among what was delivered.
+    In other topics messages take over the pasts of what they depend on, again and again until nothing changes. A topic
+    is not closed when that takes too long, or never ends well since its logs contradict each other.
 
     Args:
         messages: the messages of all topics.
@@ -79,6 +84,7 @@ class _Stack:
     """Some topics; rows and columns of `matrix` are their messages and their origins."""
 
     def __init__(self, messages: Messages, topics: Ints, columns: int) -> None:
+        self.messages = messages
         self.topics = topics
         self.columns = columns
         self.origins = np.diff(messages.groups)[topics]
@@ -102,16 +108,11 @@ class _Stack:
         closed: Bools,
         results: tuple[list[Matrix], list[NDArray[np.int32]], list[NDArray[np.int32]]],
     ) -> None:
-        starts, group, rank = direct
-        matrix = np.zeros((self.rows.size, self.columns), dtype=np.int32)
-        sizes = starts[self.rows + 1] - starts[self.rows]
-        part = places(starts[self.rows], sizes)
-        row = np.repeat(np.arange(self.rows.size), sizes)
-        column = group[part] - self.first_group[self.topic[row]]
-        np.maximum.at(matrix.reshape(-1), row * self.columns + column, rank[part].astype(np.int32))
-        matrix[np.arange(self.rows.size), self.column] = self.own
-        self._accumulate(matrix)
-        effect, cause = self._predecessors(matrix, closed)
+        matrix = self._direct(*direct)
+        effect, cause, opened = self._predecessors(matrix)
+        if opened.any():
+            self._close(matrix, opened, closed)
+            effect, cause, _ = self._predecessors(matrix)
         order = np.argsort(effect, kind="stable")
         effect, cause = effect[order], cause[order]
         ends = np.searchsorted(effect, [*self.base.tolist(), self.rows.size])
@@ -122,6 +123,31 @@ class _Stack:
             results[1][t] = (effect[edges] - self.base[i]).astype(np.int32)
             results[2][t] = (cause[edges] - self.base[i]).astype(np.int32)
 
+    def _direct(self, starts: Ints, group: Ints, rank: Ints) -> Matrix:
+        matrix = np.zeros((self.rows.size, self.columns), dtype=np.int32)
+        sizes = starts[self.rows + 1] - starts[self.rows]
+        part = places(starts[self.rows], sizes)
+        row = np.repeat(np.arange(self.rows.size), sizes)
+        column = group[part] - self.first_group[self.topic[row]]
+        np.maximum.at(matrix.reshape(-1), row * self.columns + column, rank[part].astype(np.int32))
+        matrix[np.arange(self.rows.size), self.column] = self.own
+        self._accumulate(matrix)
+        return matrix
+
+    def _close(self, matrix: Matrix, opened: Bools, closed: Bools) -> None:
+        """Close the topics that are open, in place; mark those that cannot be."""
+        some = _Stack(self.messages, self.topics[opened], self.columns)
+        rows = np.flatnonzero(opened[self.topic])
+        part = matrix[rows]
+        for _ in range(MAX_SWEEPS):
+            left = some._take_over(part)
+            if not left.any():
+                break
+        failed = left
+        failed[some.topic[part[np.arange(rows.size), some.column] > some.own]] = True
+        closed[some.topics[failed]] = False
+        matrix[rows] = part
+
     def _accumulate(self, matrix: Matrix) -> None:
         """Let each message have all that its sender's earlier ones have."""
         if matrix.size == 0:
@@ -130,9 +156,38 @@ class _Stack:
         steps = (np.cumsum(self.heads) * (int(matrix.max()) + 1))[:, None]
         matrix[:] = np.maximum.accumulate(matrix + steps, axis=0) - steps
 
-    def _predecessors(self, matrix: Matrix, closed: Bools) -> tuple[Ints, Ints]:
-        """Return the immediate predecessors of all messages; mark topics that are not closed."""
+    def _take_over(self, matrix: Matrix) -> Bools:
+        """Let each message have the pasts of what it depends on, in place; return which topics that changed."""
+        opened = np.zeros(self.topics.size, dtype=bool)
+        for block, row, column in self._news(matrix):
+            here = matrix[block]
+            best = self._inherited(matrix, block.start, row, column, here)
+            opened[self.topic[block][(best > here).any(axis=1)]] = True
+            np.maximum(here, best, out=here)
+        if opened.any():
+            self._accumulate(matrix)
+        return opened
+
+    def _predecessors(self, matrix: Matrix) -> tuple[Ints, Ints, Bools]:
+        """Return the immediate predecessors of all messages, and in which topics one lacks what one of them has."""
         effects, causes = [], []
+        opened = np.zeros(self.topics.size, dtype=bool)
+        for block, row, column in self._news(matrix):
+            here = matrix[block]
+            best = self._inherited(matrix, block.start, row, column, here)
+            opened[self.topic[block][(best > here).any(axis=1)]] = True
+            alone = best[row, column] < here[row, column]
+            effects.append(row[alone] + block.start)
+            causes.append(self._cause(block.start, row[alone], column[alone], here))
+            # The sender's previous message, where nothing that was delivered since follows it.
+            own = self.own[block]
+            previous = np.flatnonzero((own > 0) & (best[np.arange(own.size), self.column[block]] < own)) + block.start
+            effects.append(previous)
+            causes.append(previous - 1)
+        return np.concatenate((self.base[:0], *effects)), np.concatenate((self.base[:0], *causes)), opened
+
+    def _news(self, matrix: Matrix) -> Iterator[tuple[slice, Ints, Ints]]:
+        """Yield blocks of messages, and of which other origins each has more in its past than its sender's last one."""
         step = max(1, _CELLS // (8 * self.columns))
         for first in range(0, self.rows.size, step):
             block = slice(first, min(self.rows.size, first + step))
@@ -145,19 +200,7 @@ class _Stack:
             news = here > before
             news[np.arange(here.shape[0]), self.column[block]] = False
             row, column = np.nonzero(news)
-            best = self._inherited(matrix, first, row, column, here)
-            open_rows = (best > here).any(axis=1)
-            if open_rows.any():
-                closed[self.topics[self.topic[block][open_rows]]] = False
-            alone = best[row, column] < here[row, column]
-            effects.append(row[alone] + first)
-            causes.append(self._cause(first, row[alone], column[alone], here))
-            # The sender's previous message, where nothing that was delivered since follows it.
-            own = self.own[block]
-            previous = np.flatnonzero((own > 0) & (best[np.arange(own.size), self.column[block]] < own)) + first
-            effects.append(previous)
-            causes.append(previous - 1)
-        return np.concatenate((self.base[:0], *effects)), np.concatenate((self.base[:0], *causes))
+            yield block, row, column
 
     def _cause(self, first: int, row: Ints, column: Ints, here: Matrix) -> Ints:
         at = self.group_at[self.group_of[self.topic[first + row]] + column]

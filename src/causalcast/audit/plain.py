@@ -1,8 +1,8 @@
 """The clocks of all small topics whose logs are whole, made side by side.
 
-Most topics have nothing odd: each origin's numbers run without a gap, all that anybody saw was broadcast, and every log
-is in causal order. Their clocks are made together, with as many array operations as one of them takes. What is odd in
-any way, and what is large, is left to `clocks`, one topic at a time.
+Most topics have nothing odd: each origin's numbers run without a gap, all that anybody saw was broadcast, and no two
+logs contradict each other. Their clocks are made together, with as many array operations as one of them takes. What is
+odd in any way, and what is large, is left to `clocks`, one topic at a time.
 """
 
 from __future__ import annotations
