@@ -27,6 +27,7 @@ import sys
 import tempfile
 import time
 from contextlib import AsyncExitStack
+from operator import truediv
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -257,13 +258,12 @@ def measure(kind: str, load: Load) -> Spent:
 
 
 def costs(load: Load, rounds: int) -> list[Case]:
-    """CPU time of each kind, in turn; medians."""
+    """CPU time of each kind, in turn: medians, also of the ratios to the bare mesh of the same round."""
     spent: dict[str, list[float]] = {kind: [] for kind in KINDS}
     for _ in range(rounds):
         for kind, values in spent.items():
             values.append(measure(kind, load).cpu_us_per_delivery)
     total = load.members * load.messages
-    bare = median(spent["bare"])
     return [
         Case(
             f"{load.members} members, {total:,} messages: {name}",
@@ -271,7 +271,7 @@ def costs(load: Load, rounds: int) -> list[Case]:
                 "members": load.members,
                 "messages": total,
                 "us_per_delivery": median(spent[kind]),
-                "ratio_to_bare_mesh": median(spent[kind]) / bare,
+                "ratio_to_bare_mesh": median(map(truediv, spent[kind], spent["bare"])),
             },
         )
         for kind, name in KINDS.items()

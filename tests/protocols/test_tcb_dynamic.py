@@ -451,11 +451,22 @@ CHURN: dict[str, dict[str, Any]] = {
 }
 
 
+def look_for_calm(run: World) -> None:
+    """No process takes itself for calm that has anything to do but for messages."""
+    for process in run.processes.values():
+        membership: Any = process.membership  # type: ignore[attr-defined]
+        busy = membership.gone or membership.evictions.open or membership.joins.requests
+        assert not membership.is_calm or (membership.state == "member" and not busy)
+
+
 @pytest.mark.parametrize("name", CHURN)
 def test_drawn_churn_keeps_all_promises(name: str) -> None:
     for seed in range(5):
-        run = Drawn(seed, **CHURN[name]).all()
+        drawn = Drawn(seed, **CHURN[name])
+        drawn.look = look_for_calm
+        run = drawn.all()
         judged(run)
+        assert all(run.processes[alive].membership.is_calm for alive in drawn.alive())  # type: ignore[attr-defined]
         alive = [other for other in run.roster if other not in run.crashed and not run.ports[other].gone]
         assert {state(run, other) for other in alive} <= {"member"}, seed
         if "wrong" not in CHURN[name]:

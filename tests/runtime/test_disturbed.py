@@ -304,7 +304,7 @@ def test_a_silent_connection_is_closed_and_dialled_again(monkeypatch: pytest.Mon
 def test_a_burst_of_a_hundred_thousand_against_a_slow_consumer_is_bounded_and_drops_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("causalcast.runtime.host.QUEUED_EVENTS", 1_000)
+    monkeypatch.setattr("causalcast.runtime.base_host.QUEUED_EVENTS", 1_000)
     monkeypatch.setattr("causalcast.runtime.link.RESEND_FRAMES", 5_000)
 
     async def main() -> None:
@@ -385,7 +385,7 @@ def test_a_member_that_takes_nothing_makes_the_others_wait_and_then_go_on(monkey
 def test_applications_that_reply_from_the_loop_that_takes_do_not_block_each_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("causalcast.runtime.host.QUEUED_EVENTS", 50)
+    monkeypatch.setattr("causalcast.runtime.base_host.QUEUED_EVENTS", 50)
     monkeypatch.setattr("causalcast.runtime.link.RESEND_FRAMES", 100)
     monkeypatch.setattr("causalcast.runtime.link.ACK_FRAMES", 10)
 

@@ -304,7 +304,7 @@ def test_a_member_that_stops_reading_is_cut_off_and_the_others_go_on(monkeypatch
 
 def test_a_broadcast_waits_for_a_neighbour_that_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("causalcast.runtime.session.SESSION_ROOM", 1 << 18)
-    monkeypatch.setattr("causalcast.runtime.session_host.QUEUED_EVENTS", 20)
+    monkeypatch.setattr("causalcast.runtime.base_host.QUEUED_EVENTS", 20)
 
     async def main() -> None:
         async with AsyncExitStack() as stack:

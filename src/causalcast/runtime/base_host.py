@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from causalcast.model import Delivered, Stable
 from causalcast.protocols.wire import FRAME_HEADER_BYTES
+from causalcast.runtime.limits import QUEUED_EVENTS
 from causalcast.runtime.recovery import Sent
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class BaseHost:
         self.queue: deque[Event] = deque()
         """What the application has not taken."""
         self.arrived = asyncio.Event()
-        """Set while the queue holds something, and for good once the group is closed."""
+        """Something is in the queue that the application did not see when it waited last, or the group is closed."""
         self.encoded_bytes = 0
         """Size of the message sent last."""
         self.rows: Callable[[], int] = int
@@ -52,6 +53,32 @@ class BaseHost:
     def process(self) -> Process:
         """What it hosts."""
         return self._process
+
+    def take(self) -> Event:
+        """The next event, which the application receives now; the queue must not be empty."""
+        event = self.queue.popleft()
+        self._process.take(event)
+        return event
+
+    def between_events(self) -> None:
+        """The application asks for the next event, has done with the last one, and waits, if only for its turn."""
+        if self._choked and len(self.queue) < QUEUED_EVENTS // 2:
+            self._update_reading()
+
+    def add_waiting(self, change: int) -> None:
+        """One more, or one less, waits for what only comes by reading: room, or acknowledgements at the end."""
+        self._waiting += change
+        if self._choked or len(self.queue) >= QUEUED_EVENTS:
+            self._update_reading()
+
+    @property
+    def _overflows(self) -> bool:
+        """Whether reading must stop now because of the queue."""
+        return len(self.queue) >= QUEUED_EVENTS and not self._choked and not self._waiting
+
+    def _update_reading(self) -> None:
+        """Work out whether anything may be read. What was stopped goes on at half the bound."""
+        self._choked = not self._waiting and len(self.queue) >= (QUEUED_EVENTS // 2 if self._choked else QUEUED_EVENTS)
 
     def sent(self, tag: Tag, topic: str, payload: bytes) -> Sent:
         """What the trace tells of the message broadcast last."""

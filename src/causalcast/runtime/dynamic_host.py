@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from operator import length_hint
 from typing import TYPE_CHECKING, cast
 
 from causalcast.model import (
@@ -101,7 +102,6 @@ class DynamicHost(Host):
         joins.give_state = self._state_to_give if self._dynamics.give_state is not None else None
         joins.take_state = self._state_to_take if self._dynamics.take_state is not None else None
         self._routed = self._membership.neighbours
-        self._take = self._take_one
 
     async def start(self) -> None:
         """Listen, and join; raises `OSError` if the address cannot be had, and `JoinError`."""
@@ -136,18 +136,24 @@ class DynamicHost(Host):
         self._spoke = True
         return super().broadcast(payload, topic)
 
-    def _take_one(self, event: Event) -> None:
+    def take(self) -> Event:
         membership = self._membership
+        calm = membership.is_calm
+        if not calm and self.joins.requests:
+            # Somebody who joins waits for the application to have done with what it took last.
+            self.between_events()
+        if self._journal is not None:
+            self._note_take(self._journal)
+        event = self.queue.popleft()
         self.joins.busy = True
         # Not by way of the process: there are no topics here.
         membership.ordering.take(event)
-        if self._watchers or membership.neighbours is not self._routed:
+        if self._watchers or not calm:
             self._settle(None)
+        return event
 
     def between_events(self) -> None:
-        """The application asks for the next event, and has done with the last one. It waits for it, or somebody who
-        joins waits for this.
-        """
+        super().between_events()
         joins = self.joins
         joins.busy = False
         if joins.requests:
@@ -294,16 +300,21 @@ class DynamicHost(Host):
         peer = link.peer
         # Who is no member any more reads what comes, and that is all.
         done = len(bodies) if self._retired else 0
-        decode, receive = self._decode, self._process.receive
+        rest = iter(bodies[done:])
+        messages = map(self._decode, rest)
+        receive, follow = self._process.receive, self._membership.ordering.follow
         try:
-            for body in bodies[done:]:
+            while done < len(bodies):
                 try:
-                    message = decode(body)
+                    message = follow(peer, messages)
                 except UNDECODABLE:
-                    self._receive(cast("MemberLink", link), body)
+                    done = len(bodies) - length_hint(rest) - 1
+                    self._receive(cast("MemberLink", link), bodies[done])
                 else:
-                    receive(peer, message)
-                done += 1
+                    if message is not None:
+                        done = len(bodies) - length_hint(rest) - 1
+                        receive(peer, message)
+                done = len(bodies) - length_hint(rest)
         except (*UNDECODABLE, ProtocolViolationError) as error:
             raise LinkError(f"{peer} sent what no correct member sends: {error}") from None
         finally:

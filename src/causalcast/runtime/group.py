@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections import Counter
+from collections import deque
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, get_args
 
 from causalcast.model import (
     Delivered,
+    Event,
     GroupClosedError,
     InvalidNameError,
     NotAMemberError,
@@ -44,11 +45,12 @@ from causalcast.runtime.tracing import Tracer, open_sink
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
-    from causalcast.model import Event, ProcessId
+    from causalcast.model import ProcessId
+    from causalcast.protocols import Stack
     from causalcast.runtime.endpoint import LinkState
     from causalcast.runtime.journal import Durability
     from causalcast.runtime.recovery import Past
@@ -94,15 +96,7 @@ class Group:
             raise InvalidNameError(f"{group!r} cannot name a group: use 1 to {MAX_NAME_BYTES} bytes of UTF-8")
         self._stack = stack(stack_name)
         dynamics.check(self._stack)
-        if peers and self._stack.dynamic:
-            raise UnsupportedByStackError(
-                f"members of {stack_name!r} come and go and are not listed: give the address of one that is there, "
-                "to join through, instead of peers"
-            )
-        if contacts and not self._stack.dynamic:
-            raise UnsupportedByStackError(f"the members of {stack_name!r} are fixed: list them as peers, none can join")
-        if self._stack.dynamic and frame_limit < LEAST_FRAME_LIMIT:
-            raise ValueError(f"members of {stack_name!r} need a frame limit of {LEAST_FRAME_LIMIT} bytes at least")
+        _check_for(self._stack, peers, contacts, frame_limit)
         if durability not in DURABILITIES:
             raise ValueError(f"durability is one of {', '.join(DURABILITIES)}, not {durability!r}")
         self._journal = Path(journal) if journal is not None and durability != "none" else None
@@ -120,8 +114,9 @@ class Group:
         self._tracer: Tracer | None = None
         self._flushing: asyncio.TimerHandle | None = None
         self._host: Host | SessionHost | None = None
-        self._moving: DynamicHost | None = None
-        """The host, if it wants to know when the application has done with an event."""
+        self._queue: deque[Event] = deque()
+        """That of the host while events can be taken from it, by `_take`; empty before and after."""
+        self._take: Callable[[], Event] = self._queue.popleft
         self._first: Event | None = None
         """What the application is told first, and knows already: that it has joined."""
         self._turn = asyncio.Lock()
@@ -129,7 +124,7 @@ class Group:
         """Broadcasts that wait for their turn or for room, in order of arrival."""
         self._in_turn = 0
         """Events taken and messages sent since the event loop last got a turn from here."""
-        self._counts: Counter[type] = Counter()
+        self._counts: dict[type, int] = dict.fromkeys((*get_args(Event), Tag), 0)
         """Events taken, and messages broadcast, by type."""
         self._closing = False
         self._over = False
@@ -260,34 +255,37 @@ class Group:
         return self
 
     async def __anext__(self) -> Event:
-        host = self._host or self._running
-        if self._first is not None:
-            event, self._first = self._first, None
-            return event
-        moving = self._moving
-        if moving is not None and moving.joins.requests:
-            moving.between_events()
+        if not self._queue or self._in_turn >= EVENTS_PER_TURN:
+            if self._first is not None:
+                event, self._first = self._first, None
+                return event
+            await self._wait_for_event(self._running)
+        self._in_turn += 1
+        event = self._take()
+        self._counts[type(event)] += 1
+        if self._tracer is not None:
+            self._tracer.take(event)
+        return event
+
+    async def _wait_for_event(self, host: Host | SessionHost) -> None:
+        """Give the event loop its turn, if it is due, and wait until there is something to take.
+
+        Raises `StopAsyncIteration` if nothing comes any more.
+        """
         queue = host.queue
-        while not queue or self._in_turn >= EVENTS_PER_TURN:
+        while not self._over and (not queue or self._in_turn >= EVENTS_PER_TURN):
             self._in_turn = 0
-            if moving is not None:
-                moving.between_events()
-            if self._over:
-                raise StopAsyncIteration
+            host.between_events()
             if queue:
                 await asyncio.sleep(0)
             elif host.over or host.left:
                 raise StopAsyncIteration
             else:
+                host.arrived.clear()
                 await host.arrived.wait()
         if self._over:
             raise StopAsyncIteration
-        self._in_turn += 1
-        event = host.take()
-        self._counts[type(event)] += 1
-        if self._tracer is not None:
-            self._tracer.take(event)
-        return event
+        self._queue, self._take = queue, host.take
 
     async def close(self) -> None:
         """Leave: wait until the peers have acknowledged everything, at most `LINGER_S`, then close the links.
@@ -365,6 +363,7 @@ class Group:
 
     def _end(self) -> None:
         self._over = True
+        self._queue = deque()
         self._closed.set()
 
     def _make_host(self) -> Host | SessionHost:
@@ -372,9 +371,7 @@ class Group:
             journal = self._open_journal()
             kind = DynamicHost if journal is None else JournaledHost
             me = self._identity(journal)
-            host = kind(me, self._stack, self._listen, self._contacts, self._tls, self._dynamics, journal)
-            self._moving = host
-            return host
+            return kind(me, self._stack, self._listen, self._contacts, self._tls, self._dynamics, journal)
         if self._stack.session_links:
             return SessionHost(self._me, self._stack, self._listen, self._contacts, self._tls)
         journal = self._open_journal()
@@ -451,6 +448,20 @@ class Group:
         assert self._tracer is not None
         self._tracer.flush()
         self._flushing = asyncio.get_running_loop().call_later(TRACE_FLUSH_S, self._flush_trace)
+
+
+def _check_for(stack: Stack, peers: Mapping[ProcessId, str], contacts: Sequence[str], frame_limit: int) -> None:
+    """Raises `UnsupportedByStackError` and `ValueError` if that is no group of this stack."""
+    name = stack.name
+    if peers and stack.dynamic:
+        raise UnsupportedByStackError(
+            f"members of {name!r} come and go and are not listed: give the address of one that is there, to join "
+            "through, instead of peers"
+        )
+    if contacts and not stack.dynamic:
+        raise UnsupportedByStackError(f"the members of {name!r} are fixed: list them as peers, none can join")
+    if stack.dynamic and frame_limit < LEAST_FRAME_LIMIT:
+        raise ValueError(f"members of {name!r} need a frame limit of {LEAST_FRAME_LIMIT} bytes at least")
 
 
 def _metadata_bound(members: Roster) -> int:

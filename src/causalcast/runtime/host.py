@@ -35,7 +35,7 @@ from causalcast.runtime.inputs import (
     Unsubscribe,
 )
 from causalcast.runtime.journal import JournalError
-from causalcast.runtime.limits import PENDING_MESSAGES, QUEUED_EVENTS, UNSTABLE_MESSAGES
+from causalcast.runtime.limits import PENDING_MESSAGES, UNSTABLE_MESSAGES
 from causalcast.runtime.mesh import BaseMesh, Mesh
 from causalcast.runtime.recovery import Past, decode_state, encode_state, events
 from causalcast.runtime.suspicion import Detector
@@ -243,25 +243,16 @@ class Host(BaseHost):
         self._settle(None)
 
     def take(self) -> Event:
-        """The next event, which the application receives now; the queue must not be empty."""
-        queue = self.queue
         if self._journal is not None:
-            done = self._journal.take(time.time_ns())
-            if done == self._journal_fails:
-                self._written(done)
-        event = queue.popleft()
+            self._note_take(self._journal)
+        event = self.queue.popleft()
         self._take(event)
-        if not queue:
-            self.arrived.clear()
-        if self._choked and len(queue) < QUEUED_EVENTS // 2:
-            self._update_reading()
         return event
 
-    def add_waiting(self, change: int) -> None:
-        """One more, or one less, waits for what only comes by reading: room, or acknowledgements at the end."""
-        self._waiting += change
-        if self._choked or len(self.queue) >= QUEUED_EVENTS:
-            self._update_reading()
+    def _note_take(self, journal: Journal) -> None:
+        done = journal.take(time.time_ns())
+        if done == self._journal_fails:
+            self._written(done)
 
     async def finish(self) -> None:
         """Wait until there is nothing left to do. Whoever comes back with a journal goes on then instead."""
@@ -440,16 +431,11 @@ class Host(BaseHost):
                     cast("Mesh", self._mesh).give_up(full)
         if self._watchers:
             self.notify()
-        if (
-            (len(self.queue) >= QUEUED_EVENTS and not self._choked and not self._waiting)
-            or self._held
-            or (link is not None and self._process.pending(link.peer) >= PENDING_MESSAGES)
-        ):
+        if self._overflows or self._held or (link is not None and self._process.pending(link.peer) >= PENDING_MESSAGES):
             self._update_reading(link)
 
     def _update_reading(self, link: Link | None = None) -> None:
-        """Work out which links may be read. What was stopped goes on at half the bound."""
-        self._choked = not self._waiting and len(self.queue) >= (QUEUED_EVENTS // 2 if self._choked else QUEUED_EVENTS)
+        super()._update_reading()
         pending = self._process.pending
         self._held = {held for held in self._held if pending(held.peer) >= PENDING_MESSAGES // 2}
         if link is not None and pending(link.peer) >= PENDING_MESSAGES:

@@ -298,8 +298,9 @@ class Link:
         self._unsent.append(frame)
         self._unsent_bytes += size
         self.resend_bytes += size
-        self.next_number += 1
-        return self.full
+        self.next_number = number = self.next_number + 1
+        # `full`, without a call.
+        return number - self._first_number >= RESEND_FRAMES or self.resend_bytes >= RESEND_BYTES
 
     def keep_alive(self) -> None:
         """Say that this side is there."""

@@ -19,7 +19,6 @@ from causalcast.runtime.base_host import BaseHost
 from causalcast.runtime.book import names_in
 from causalcast.runtime.frames import EARLY, LEAVING, LinkError, data_frame
 from causalcast.runtime.joining import join_through
-from causalcast.runtime.limits import QUEUED_EVENTS
 from causalcast.runtime.recovery import Sent
 from causalcast.runtime.sessions import Sessions
 
@@ -121,22 +120,6 @@ class SessionHost(BaseHost):
         self._process.unsubscribe(topic)
         self._settle()
 
-    def take(self) -> Event:
-        """The next event, which the application receives now; the queue must not be empty."""
-        event = self.queue.popleft()
-        self._process.take(event)
-        if not self.queue:
-            self.arrived.clear()
-        if self._choked and len(self.queue) < QUEUED_EVENTS // 2:
-            self._update_reading()
-        return event
-
-    def add_waiting(self, change: int) -> None:
-        """One more, or one less, waits for what only comes by reading."""
-        self._waiting += change
-        if self._choked or len(self.queue) >= QUEUED_EVENTS:
-            self._update_reading()
-
     async def finish(self) -> None:
         """Leave the group, and wait until the others have read all that was sent."""
         if self._member and not self._retired:
@@ -236,10 +219,9 @@ class SessionHost(BaseHost):
             self._wake_application()
         if self._watchers:
             self.notify()
-        if len(self.queue) >= QUEUED_EVENTS and not self._choked and not self._waiting:
+        if self._overflows:
             self._update_reading()
 
     def _update_reading(self) -> None:
-        """Work out whether the sessions may be read. Who was stopped goes on at half the bound."""
-        self._choked = not self._waiting and len(self.queue) >= (QUEUED_EVENTS // 2 if self._choked else QUEUED_EVENTS)
+        super()._update_reading()
         self._sessions.update_reading()

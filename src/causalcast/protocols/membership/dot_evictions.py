@@ -67,6 +67,7 @@ class Evictions:
         if name in self.open:
             return
         self.open[name] = Eviction(set(), set())
+        membership.is_calm = False
         membership.joins.awaited.discard(name)
         if membership.leaving:
             self.met = True

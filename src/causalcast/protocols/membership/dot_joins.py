@@ -106,6 +106,7 @@ class Joins:
         membership.forgettable = {each.name for each in state.members if each.forgettable}
         membership.evictions.install(state)
         membership.state = INSTALLED
+        membership.is_calm = False
         membership.news.hold()
         self.awaited = {
             name for name in membership.present() if name != contact and not membership.evictions.closed_to(name)
@@ -153,6 +154,7 @@ class Joins:
                 membership.port.send([member], Refusal())
         else:
             self.requests.setdefault(member, address)
+            membership.is_calm = False
 
     def waits(self, member: ProcessId) -> bool:
         """Whether `member` waits to be let in."""

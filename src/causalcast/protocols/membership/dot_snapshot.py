@@ -110,6 +110,7 @@ def membership_state(membership: DotMembership) -> MembershipState:
 def restore_membership(membership: DotMembership, state: MembershipState) -> None:
     """Take up from `state`; the graph of the ordering is there already."""
     membership.state = state.state
+    membership.is_calm = False
     membership.others = state.others
     membership.gone = set(state.gone)
     membership.forgettable = set(state.forgettable)

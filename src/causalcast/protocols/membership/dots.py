@@ -61,6 +61,7 @@ class DotMembership(Membership):
         "farewells",
         "forgettable",
         "gone",
+        "is_calm",
         "joins",
         "name",
         "neighbours",
@@ -84,6 +85,10 @@ class DotMembership(Membership):
         """The members of the start; of a joiner, itself."""
         self.others = {name: Other(open=True) for name in roster.others(port.name)}
         self.state = MEMBER
+        self.is_calm = True
+        """This process is a member, nobody goes or asks to be let in as far as it knows, and all that are counted are
+        present: only messages give it something to do. Whatever ends that says so; `advance` finds that it is so again.
+        """
         self.news = News(port)
         self.joins = Joins(self)
         self.evictions = Evictions(self)
@@ -111,18 +116,17 @@ class DotMembership(Membership):
         if other.status != PRESENT:
             return False
         other.status = EVICTED
-        self.gone.add(name)
+        self._goes(name)
         return True
+
+    def _goes(self, name: ProcessId) -> None:
+        self.gone.add(name)
+        self.is_calm = False
 
     @property
     def leaving(self) -> bool:
         """Whether this process has made its last dot."""
         return self.state == LEAVING
-
-    @property
-    def is_calm(self) -> bool:
-        """Whether this process is a member, and nobody goes as far as it knows: all that are counted are present."""
-        return self.state == MEMBER and not self.gone and not self.evictions.open
 
     @property
     def is_out(self) -> bool:
@@ -181,6 +185,7 @@ class DotMembership(Membership):
     def join(self, contact: ProcessId) -> None:
         """See `Process.join`."""
         self.state = JOINING
+        self.is_calm = False
         self.joins.ask(contact)
 
     def leave(self) -> None:
@@ -192,6 +197,7 @@ class DotMembership(Membership):
             return
         self.ordering.take_all()
         self.state = LEAVING
+        self.is_calm = False
         self.ordering.is_silent()
         self.ordering.emit(lambda counter, context: LeaveDot(self.name, counter, context))
         self.joins.pass_on()
@@ -226,6 +232,7 @@ class DotMembership(Membership):
 
     def _end(self, event: MembershipChanged) -> None:
         self.state = OUT
+        self.is_calm = False
         self.joins.drop()
         self.news.drop()
         self.ordering.is_silent()
@@ -277,7 +284,7 @@ class DotMembership(Membership):
                 self._joined(member, message, node)
             case LeaveDot(origin=origin) if origin != self.name:
                 self.others[origin].status = LEFT
-                self.gone.add(origin)
+                self._goes(origin)
                 self.joins.awaited.discard(origin)
                 self.news.announce(MembershipChanged(left=(origin,)))
                 self.recount()
@@ -322,9 +329,7 @@ class DotMembership(Membership):
 
     def advance(self) -> None:
         """Do what has become possible."""
-        if self.state == MEMBER and not self.gone and not self.evictions.open and not self.joins.requests:
-            return
-        if self.state == OUT:
+        if self.is_calm or self.state == OUT:
             return
         self.evictions.advance()
         if self.state == INSTALLED and not self.joins.awaited:
@@ -339,6 +344,7 @@ class DotMembership(Membership):
         self._forget()
         if self.state == MEMBER:
             self.joins.admit()
+            self.is_calm = not self.gone and not self.evictions.open and not self.joins.requests
 
     def holding(self) -> list[ProcessId]:
         """For whom this process, which leaves, waits."""

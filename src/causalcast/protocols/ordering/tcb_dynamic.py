@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from causalcast.model import Delivered, Message, ProtocolViolationError, RawDot, Stable, Tag
-from causalcast.protocols.membership.dot_records import LEAVING, MEMBER
+from causalcast.protocols.membership.dot_records import LEAVING
 from causalcast.protocols.membership.dot_snapshot import membership_state, restore_membership
 from causalcast.protocols.ordering.base import Ordering
 from causalcast.protocols.ordering.meter import Meter
@@ -58,13 +58,13 @@ from causalcast.protocols.ordering.tcb_dynamic_vectors import Vectors
 from causalcast.protocols.ordering.tcb_graph import DELIVERED, RECEIVED, STABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from causalcast.model import Event, ProcessId
     from causalcast.protocols.dissemination import Direct
     from causalcast.protocols.membership.dots import DotMembership
     from causalcast.protocols.ordering.tcb_dynamic_messages import TransferredEviction, TransferredMember
-    from causalcast.protocols.port import BroadcastMessage, Port, Timer
+    from causalcast.protocols.port import BroadcastMessage, Port, Timer, WireMessage
 
 
 class DynamicTCB(Ordering):
@@ -99,8 +99,8 @@ class DynamicTCB(Ordering):
         # The middleware's side.
         self.graph = DotGraph()
         self.delivered = dict(self.taken)
-        self._last: dict[ProcessId, RawDot] = {}
-        """The last message of each other member that is delivered here, if that was since the start."""
+        self._last: dict[ProcessId, tuple[RawDot]] = {}
+        """By other member, the context of what follows only its last message, if that was delivered since the start."""
         self._deliveries = 0
         membership.ordering = self
         self.count(roster.others(self._me))
@@ -164,7 +164,10 @@ class DynamicTCB(Ordering):
     def take(self, event: Event) -> None:
         """The application receives `event`: the context moves now, or the stable dot leaves the graph."""
         membership = self._membership
-        if isinstance(event, Delivered):
+        if isinstance(event, Stable):
+            tag = event.tag
+            del self.graph.nodes[tag.origin, tag.counter]
+        elif isinstance(event, Delivered):
             if membership.state == LEAVING:
                 return
             tag = event.message.tag
@@ -177,13 +180,9 @@ class DynamicTCB(Ordering):
                 self._idle.took()
             if self._hidden:
                 self._take_hidden()
-        elif isinstance(event, Stable):
-            tag = event.tag
-            del self.graph.nodes[tag.origin, tag.counter]
         else:
             return
-        # As `advance` would find out by itself, for each event.
-        if membership.state != MEMBER or membership.gone or membership.evictions.open or membership.joins.requests:
+        if not membership.is_calm:
             membership.advance()
 
     def take_all(self) -> None:
@@ -231,7 +230,7 @@ class DynamicTCB(Ordering):
 
     def receive(self, message: BroadcastMessage) -> None:
         """A dot or phantom of another member arrived from it."""
-        if isinstance(message, DottedMessage) and self._follow(message):
+        if self.follow(message.origin, iter((message,))) is None:
             return
         if self._membership.keeps(message) or not self._membership.accepts(message.origin):
             return
@@ -243,41 +242,56 @@ class DynamicTCB(Ordering):
             self.accept(message)  # type: ignore[arg-type] # the host has looked for its type
         self.settle()
 
-    def _follow(self, message: DottedMessage) -> bool:
-        """As in `tcb`: deliver what follows only its origin's previous message; returns whether that was it."""
-        counter, context = message.counter, message.context
-        last = self._last.get(message.origin)
-        if last is None or len(context) != 1 or context[0] != last or counter != last[1] + 1:
-            return False
-        nodes, vectors, membership = self.graph.nodes, self._vectors, self._membership
-        origin = last[0]
-        dot = origin, counter
+    def follow(self, sender: ProcessId, messages: Iterator[WireMessage]) -> WireMessage | None:
+        """As in `tcb`: deliver messages of `sender` while each follows only the previous one.
+
+        Returns the first that does not, which is left as it is, for `receive`, and those behind it with it.
+        """
+        vectors, membership = self._vectors, self._membership
+        before = self._last.get(sender)
+        past = vectors.heard.get(sender)
+        if before is None or past is None or not membership.is_calm:
+            return next(messages, None)
         # Names and dots are those that are here already, so that each is held once.
-        past = vectors.heard.get(origin)
-        lanes = vectors.lanes
-        if past is None or message.seen is not None or counter >= lanes.limit or dot in nodes or not membership.is_calm:
-            return False
-        view = vectors.view
+        ((origin, counter),) = before
+        view, lanes = vectors.view, vectors.lanes
         slot = view.columns[origin]
-        if past >> lanes.shifts[slot] & lanes.mask != last[1]:
-            return False
-        self._meter.count += 1 + (last in nodes) * lanes.words
-        past += lanes.units[slot]
-        tag = DottedTag(origin, counter, (last,), lanes.head(past), view)
-        self._last[origin] = dot
-        nodes[dot] = DotNode(origin, counter, DELIVERED, 0, self._deliveries, past, tag, message.payload)
-        self._deliveries += 1
-        self.delivered[origin] = counter
-        membership.news.deliver(Message(message.payload, tag))
-        vectors.heard[origin] = past
-        assert vectors.all_have is not None
-        if vectors.all_have.rise(slot, past, slot, counter):
-            self._report(vectors.settle(self.delivered))
-        # Nothing is taken by it, so that phantoms are all that it may let happen.
+        if past >> lanes.shifts[slot] & lanes.mask != counter:
+            return next(messages, None)
+        unit, limit, words = lanes.units[slot], lanes.limit, lanes.words
+        nodes, meter, heard, lowest = self.graph.nodes, self._meter, vectors.heard, vectors.all_have
+        head, deliver = lanes.head, membership.news.deliver
         awaited = self.phantoms.awaited.get(origin)
-        if awaited is not None and awaited <= counter:
-            self.settle()
-        return True
+        assert lowest is not None
+        for message in messages:
+            counter += 1
+            dot = origin, counter
+            if (
+                not isinstance(message, DottedMessage)
+                or message.context != before
+                or message.counter != counter
+                or message.origin != origin
+                or message.seen is not None
+                or counter >= limit
+                or dot in nodes
+            ):
+                return message
+            meter.count += 1 + (before[0] in nodes) * words
+            past += unit
+            tag = DottedTag(origin, counter, before, head(past), view)
+            nodes[dot] = DotNode(origin, counter, DELIVERED, 0, self._deliveries, past, tag, message.payload)
+            self._deliveries += 1
+            self._last[origin] = before = (dot,)
+            self.delivered[origin] = counter
+            heard[origin] = past
+            deliver(Message(message.payload, tag))
+            if lowest.rise(slot, past, slot, counter):
+                self._report(vectors.settle(self.delivered))
+            if awaited is not None and awaited <= counter:
+                # Nothing is taken by it, so that phantoms are all that it may let happen.
+                self.settle()
+                return next(messages, None)
+        return None
 
     def accept(self, message: Dotted) -> None:
         """A dot has come, from its origin or carried by another member. Raises `ProtocolViolationError`."""
@@ -342,7 +356,7 @@ class DynamicTCB(Ordering):
             self._deliveries += 1
             self.delivered[column] = node.counter
             if isinstance(message, DottedMessage):
-                self._last[column] = column, node.counter
+                self._last[column] = (own,)
             for after in node.succ or ():
                 after.waits -= 1
                 if not after.waits and after.stage == RECEIVED:
