@@ -115,7 +115,7 @@ TOLD_NAMES: Final = 4_096
 JOURNAL_INPUTS: Final = 16_384
 """Inputs in a journal, takes apart, after which a snapshot takes their place, if that is not larger than they are."""
 
-JOURNAL_BYTES: Final = 4 * 2**20
+JOURNAL_BYTES: Final = 8 * 2**20
 """The same in bytes."""
 
 TAIL_BYTES: Final = 2**20
