@@ -214,6 +214,14 @@ class TopicClocks(Mapping[str, TopicClock]):
     def __len__(self) -> int:
         return len(self._names)
 
+    def side_by_side(self, flat: FlatClock) -> tuple[NDArray[np.int32], Ints, Bools] | None:
+        """Return the matrices of the topics of `flat`, where each begins, and on what agreement is owed.
+
+        `None` where they were not made side by side.
+        """
+        plain = self._plain
+        return (plain.past, plain.pasts, plain.owed) if flat.topics == plain.flat.topics else None
+
     @property
     def with_stability(self) -> bool:
         """Whether any process reports stability in any topic."""

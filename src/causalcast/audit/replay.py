@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from causalcast.audit.absences import Absences
 from causalcast.audit.entitlement import entitle
 from causalcast.audit.events import SUBSCRIBE, UNSUBSCRIBE
 from causalcast.audit.integrity import check_payloads, place_deliveries
 from causalcast.audit.members import Attendance
 from causalcast.audit.order import check_order, check_undelivered
 from causalcast.audit.ranges import keys_of, places
-from causalcast.audit.screening import Chosen, clean_sections
+from causalcast.audit.screening import Chosen, screen
 from causalcast.audit.stability import check_stability
 from causalcast.audit.tags import check_tags
 from causalcast.audit.tally import Tally, Tallying
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from causalcast.audit.clocks import Clock
     from causalcast.audit.digests import Bodies, LogBody, Mark
+    from causalcast.audit.violations import Violations
 
     Ints = NDArray[np.int64]
     Bools = NDArray[np.bool_]
@@ -38,9 +40,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Replays:
-    """The replays of some logs. `found` has those that needed a closer look, by their place.
+    """The replays of some logs. `found` has those with violations or that needed a closer look, by their place.
 
-    `excused` is of each log, as in `Replay`, for all that needed none.
+    `excused` is of each log, as in `Replay`, for all that needed no closer look.
     """
 
     found: dict[int, Replay]
@@ -78,6 +80,7 @@ class _Replaying:
         self.inspect = inspect
         self.tally = Tallying(len(bodies.processes), clock.grid)
         self.excused = np.zeros(len(bodies.processes), dtype=np.int64)
+        self.absences: dict[int, list[Violations]] = {}
 
     def run(self) -> Replays:
         bodies = self.bodies
@@ -93,8 +96,11 @@ class _Replaying:
             closer.setdefault(place, set()).add(self._names[code])
         for place, topic in self._silent(log, bodies.topic[sections]):
             closer.setdefault(place, set()).add(topic)
-        found = {place: self._closely(bodies.log(place), sorted(topics)) for place, topics in sorted(closer.items())}
-        return Replays(found, self.excused, self.tally.done())
+        found = {place: self._closely(bodies.log(place), sorted(topics)) for place, topics in closer.items()}
+        for place, violations in self.absences.items():
+            result = found.setdefault(place, Replay(bodies.processes[place]))
+            result.violations = sorted([*result.violations, *violations], key=lambda part: part.topic)
+        return Replays(dict(sorted(found.items())), self.excused, self.tally.done())
 
     @cached_property
     def _names(self) -> list[str]:
@@ -102,7 +108,7 @@ class _Replaying:
         return [*self.bodies.names, ""]
 
     def _screen(self, sections: Ints, log: Ints) -> Bools:
-        """Return which sections are clean."""
+        """Return which sections need no closer look."""
         bodies = self.bodies
         clean = np.zeros(sections.size, dtype=bool)
         quiet = (np.diff(bodies.tag_starts) == 0) & (np.diff(bodies.stable_starts) == 0)
@@ -114,8 +120,11 @@ class _Replaying:
             if not fit.any():
                 continue
             chosen = Chosen(sections[fit], log[fit], topic[fit])
-            right = clean_sections(bodies, flat, chosen, self.tally)
-            clean[np.flatnonzero(fit)[right]] = True
+            absences = Absences(bodies, self.clock, flat, self.excused)
+            right, judged = screen(bodies, flat, chosen, self.tally, absences)
+            for place, violations in absences.found.items():
+                self.absences.setdefault(place, []).extend(violations)
+            clean[np.flatnonzero(fit)[right | judged]] = True
             np.subtract.at(self.excused, chosen.log[right], np.diff(flat.messages.first)[chosen.topic[right]])
         return clean
 

@@ -2,8 +2,9 @@
 
 A section is *clean* when every message of the topic is in the process's log once, after its immediate predecessors,
 with the size that it was broadcast with, and nothing else is. No check finds anything there, whoever was a member
-when: what is entitled, absent or explained matters only where something is absent. All other sections are judged one
-by one.
+when: what is entitled, absent or explained matters only where something is absent. Where no more is wrong than that
+messages are absent or out of order, most sections are judged together, too (`absences`). All others are judged one by
+one.
 """
 
 from __future__ import annotations
@@ -13,14 +14,17 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from causalcast.audit.absences import Present
 from causalcast.audit.events import NO_VALUE
 from causalcast.audit.ranges import places, starts_of
+from causalcast.audit.spells import SEVERAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
+    from causalcast.audit.absences import Absences
     from causalcast.audit.digests import Bodies
     from causalcast.audit.flat import FlatClock
     from causalcast.audit.tally import Tallying
@@ -45,15 +49,15 @@ class Chosen:
         return Chosen(self.sections[rows], self.log[rows], self.topic[rows])
 
 
-def clean_sections(bodies: Bodies, flat: FlatClock, chosen: Chosen, tally: Tallying) -> Bools:
-    """Return which of the sections are clean, and add what was measured there to the tally."""
+def screen(bodies: Bodies, flat: FlatClock, chosen: Chosen, tally: Tallying, absences: Absences) -> tuple[Bools, Bools]:
+    """Return which of the sections are clean, and which `absences` judged; add what was measured in both."""
     codes = {name: code for code, name in enumerate(flat.messages.origins)}
     origins = np.array([*(codes.get(name, -1) for name in bodies.names), -1], dtype=np.int64)
     own = np.array([codes.get(process, -1) for process in bodies.processes], dtype=np.int64)
-    clean = np.zeros(chosen.sections.size, dtype=bool)
+    clean, judged = (np.zeros(chosen.sections.size, dtype=bool) for _ in range(2))
     for rows in _slices(flat, chosen):
-        clean[rows] = _Screening(bodies, flat, chosen.part(rows), origins, own, tally).run()
-    return clean
+        clean[rows], judged[rows] = _Screening(bodies, flat, chosen.part(rows), origins, own, tally, absences).run()
+    return clean, judged
 
 
 def _slices(flat: FlatClock, chosen: Chosen) -> Iterator[slice]:
@@ -68,14 +72,25 @@ class _Screening:
     """Sections judged at once; `place` is where each section's messages begin among those of all sections."""
 
     def __init__(
-        self, bodies: Bodies, flat: FlatClock, chosen: Chosen, origins: Ints, own: Ints, tally: Tallying
+        self,
+        bodies: Bodies,
+        flat: FlatClock,
+        chosen: Chosen,
+        origins: Ints,
+        own: Ints,
+        tally: Tallying,
+        absences: Absences,
     ) -> None:
         self.bodies = bodies
         self.flat = flat
         self.chosen = chosen
         self.own = own[chosen.log]
         self.tally = tally
+        self.absences = absences
         self.clean = np.ones(chosen.sections.size, dtype=bool)
+        self.even = np.ones(chosen.sections.size, dtype=bool)
+        """Where nothing is wrong but what is absent or out of order."""
+        self.explicit = np.zeros(chosen.sections.size, dtype=bool)
         first = flat.messages.first
         self.place = starts_of(np.diff(first)[chosen.topic])
         self.shift = self.place[:-1] - first[chosen.topic]
@@ -85,7 +100,7 @@ class _Screening:
         group = flat.messages.groups_of(chosen.topic[self.section], origins[bodies.origin[self.delivery]])
         self.row = flat.messages.rows_of(group, bodies.counter[self.delivery])
 
-    def run(self) -> Bools:
+    def run(self) -> tuple[Bools, Bools]:
         known = self.row >= 0
         self._refuse(self.section[~known])
         if not known.all():
@@ -97,14 +112,29 @@ class _Screening:
         self._refuse(self.section[position[at] != seq])
         self._place_own(position)
         absent = np.flatnonzero(position == 0)
-        self._refuse(np.searchsorted(self.place, absent, side="right") - 1)
+        self.clean[np.searchsorted(self.place, absent, side="right") - 1] = False
         self._check_order(position)
         self._check_payloads()
-        self._measure()
-        return self.clean
+        judged = self._judge(position)
+        self._measure(self.clean | judged)
+        return self.clean, judged
 
     def _refuse(self, sections: Ints) -> None:
-        self.clean[sections] = False
+        self.clean[sections] = self.even[sections] = False
+
+    def _judge(self, position: Ints) -> Bools:
+        """Judge where messages are absent or out of order, if membership is plain there; return where."""
+        chosen = self.chosen
+        judged = self.even & ~self.clean
+        some = np.flatnonzero(judged)
+        since = self.absences.since(chosen.log[some], chosen.sections[some])
+        judged[some[since == SEVERAL]] = False
+        some, since = some[since != SEVERAL], since[since != SEVERAL]
+        if some.size:
+            mine = places(self.place[some], self.place[some + 1] - self.place[some])
+            part = (chosen.log[some], chosen.topic[some], self.own[some], self.explicit[some])
+            self.absences.judge(Present(*part, position[mine]), since)
+        return judged
 
     def _place_own(self, position: Ints) -> None:
         flat, chosen = self.flat, self.chosen
@@ -118,6 +148,7 @@ class _Screening:
         here = position[at] > 0
         explicit = np.zeros(self.clean.size, dtype=bool)
         explicit[section[here & logged]] = True
+        self.explicit = explicit
         implied = logged & ~explicit[section]
         self._refuse(section[here & logged & (position[at] < sent)])
         position[at[implied]] = sent[implied]
@@ -129,7 +160,7 @@ class _Screening:
         place = np.repeat(self.place[:-1], sizes)
         late = np.flatnonzero(position[flat.cause[edge] + place] > position[flat.effect[edge] + place])
         if late.size:
-            self._refuse(np.searchsorted(np.cumsum(sizes), late, side="right"))
+            self.clean[np.searchsorted(np.cumsum(sizes), late, side="right")] = False
 
     def _check_payloads(self) -> None:
         if self.bodies.payload is None:
@@ -137,11 +168,11 @@ class _Screening:
         here, sent = self.bodies.payload[self.delivery], self.flat.payload[self.row]
         self._refuse(self.section[(here != NO_VALUE) & (sent != NO_VALUE) & (here != sent)])
 
-    def _measure(self) -> None:
+    def _measure(self, wanted: Bools) -> None:
         if self.bodies.time is None:
             return
         arrived, sent = self.bodies.time[self.delivery], self.flat.time[self.row]
-        use = (arrived != NO_VALUE) & (sent != NO_VALUE) & self.clean[self.section]
+        use = (arrived != NO_VALUE) & (sent != NO_VALUE) & wanted[self.section]
         group = np.searchsorted(self.flat.messages.starts, self.row, side="right") - 1
         use &= self.flat.messages.origin[group] != self.own[self.section]
         self.tally.add_deliveries(self.chosen.log[self.section[use]], sent[use], arrived[use])

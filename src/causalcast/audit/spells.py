@@ -1,0 +1,90 @@
+"""Since when many processes were members of topics, where that is all that their logs say of their membership."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from causalcast.audit.events import EVICT, JOIN, LEAVE, SUBSCRIBE, UNSUBSCRIBE
+from causalcast.audit.members import FOREVER
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from causalcast.audit.clocks import Clock
+    from causalcast.audit.digests import Bodies
+
+    Ints = NDArray[np.int64]
+    Bools = NDArray[np.bool_]
+
+NEVER_MEMBER: Final = FOREVER
+SEVERAL: Final = -1
+"""Membership that ended, or may have: `members.Attendance` tells of it."""
+
+
+class Spells:
+    """The membership of the processes of `bodies`; the same as `members.Attendance` says, for most of them."""
+
+    def __init__(self, bodies: Bodies, clock: Clock) -> None:
+        self._bodies = bodies
+        self._clock = clock
+        marks = bodies.marks
+        self._owner = np.repeat(np.arange(len(bodies.processes)), np.diff(marks.starts))
+
+    def since(self, log: Ints, topic: Ints) -> Ints:
+        """Return the row of each log from which on its process was a correct member of the topic to the end.
+
+        Args:
+            log: places in the bodies.
+            topic: indices into the names of the bodies, -1 for none.
+
+        Returns:
+            0 for the start of the log, `NEVER_MEMBER`, or `SEVERAL`.
+        """
+        subscribed, unsubscribed = self._subscriptions
+        since = self._joined[log]
+        if self._clock.subscriptions:
+            keys, seq = subscribed
+            wanted = self._key(log, topic)
+            at = np.minimum(np.searchsorted(keys, wanted), max(keys.size - 1, 0))
+            known = keys[at] == wanted if keys.size else np.zeros(log.size, dtype=bool)
+            since = np.where(known, np.maximum(since, seq[at] if keys.size else 0), NEVER_MEMBER)
+        odd = self._odd[log] | np.isin(self._key(log, topic), unsubscribed)
+        found: Ints = np.where(odd, SEVERAL, since)
+        return found
+
+    def _key(self, log: Ints, topic: Ints) -> Ints:
+        return log * (len(self._bodies.names) + 1) + topic + 1
+
+    @cached_property
+    def _joined(self) -> Ints:
+        """The first `join` of each log, 0 where it has none."""
+        marks = self._bodies.marks
+        joins = np.flatnonzero(marks.event == JOIN)[::-1]
+        joined = np.zeros(len(self._bodies.processes), dtype=np.int64)
+        joined[self._owner[joins]] = marks.seq[joins]
+        return joined
+
+    @cached_property
+    def _odd(self) -> Bools:
+        """Which processes left, or did not live to the end, or have logs with holes."""
+        bodies, members = self._bodies, self._clock.members
+        known = (members.get(process) for process in bodies.processes)
+        odd = np.array([each is None or not each.correct or each.holes for each in known], dtype=bool)
+        event = bodies.marks.event
+        odd[self._owner[event == LEAVE]] = True
+        for row in np.flatnonzero(event == EVICT).tolist():
+            place = int(self._owner[row])
+            odd[place] |= bodies.marks.peers.get(row) == bodies.processes[place]
+        return odd
+
+    @cached_property
+    def _subscriptions(self) -> tuple[tuple[Ints, Ints], Ints]:
+        """The first subscription of each log to each topic, sorted by key, and its row; the keys of what was ended."""
+        marks = self._bodies.marks
+        some = np.flatnonzero(marks.event == SUBSCRIBE)
+        keys, first = np.unique(self._key(self._owner[some], marks.topic[some]), return_index=True)
+        ended = np.flatnonzero(marks.event == UNSUBSCRIBE)
+        return (keys, marks.seq[some[first]]), self._key(self._owner[ended], marks.topic[ended])
