@@ -19,8 +19,6 @@ from tests.audit.test_agreement import comparable, marked
 from tests.audit.test_together import judged, together
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from causalcast.audit.absences import Present
 
 Row = dict[str, Any]
@@ -55,7 +53,7 @@ def history(seed: int) -> list[Row]:
 
 
 @pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many sections were judged together by each call."""
     sizes: list[int] = []
     judge = absences.Absences.judge
@@ -65,11 +63,11 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         judge(self, present, since)
 
     monkeypatch.setattr(absences.Absences, "judge", counting)
-    yield sizes
+    return sizes
 
 
 def several(block: int) -> tuple[list[Row], tuple[str, ...]]:
-    """Return many histories as one trace, each with names and topics of its own; somebody subscribes, or nobody does."""
+    """Return many histories as one trace, each with its own names and topics; in odd blocks all have subscriptions."""
     rng, found, fallen = random.Random(block), [], []
     for seed in range(30 * block, 30 * block + 30):
         rows = history(seed)
