@@ -155,7 +155,9 @@ class TopicBuilder:
         if sent.size == 0 or self.topic != min(parts):
             return []
         numbers = np.unique(np.concatenate((*parts.values(), lost)))
-        start = numbers[:1] - 1 if self.members[origin].joined_late else np.zeros(1, dtype=np.int64)
+        settled = self.index[origin].before
+        late = self.members[origin].joined_late and settled == 0
+        start = numbers[:1] - 1 if late else np.array([settled], dtype=np.int64)
         before = np.concatenate((start, numbers[:-1]))
         at = np.flatnonzero(numbers - before > 1)[:MAX_GAPS]
         return [(int(before[i]) + 1, int(numbers[i]) - 1) for i in at]

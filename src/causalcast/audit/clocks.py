@@ -143,7 +143,7 @@ def _may_come_late(log: LogIndex) -> bool:
 def _numbers_across_topics(log: LogIndex) -> dict[str, Ints]:
     """Return the numbers that each topic has, where a log numbers its messages across topics; else nothing."""
     parts = {topic: index.counter for topic, index in log.topics.items() if index.counter.size}
-    if len(parts) < 2:
+    if len(parts) < 2 or log.restarts:
         return {}
     together = np.concatenate(list(parts.values()))
     return parts if np.unique(together).size == together.size else {}

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Ints = NDArray[np.int64]
+    Bools = NDArray[np.bool_]
 
 Section = TypeVar("Section")
 
@@ -113,6 +114,8 @@ class TopicIndex:
     reused: Ints
     """Counters that this process broadcast more than once."""
     stables: int
+    before: int
+    """The number up to which its messages are settled and left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +136,8 @@ class TopicBody:
     context_ends: Ints
     context_origin: Ints
     context_counter: Ints
+    explicit: bool
+    """Whether it is known to log its own deliveries, by rows that are left out."""
 
 
 class Topics(Mapping[str, Section], Generic[Section]):
@@ -187,6 +192,8 @@ class Columns:
     run_last: Ints
     foreign_starts: Ints
     stables: Ints
+    before: Ints
+    """The log's own number in the section up to which its messages are settled and left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,8 +218,12 @@ class Indices(Columns):
     foreign_counter: Ints
     reused_starts: Ints
     reused: Ints
-    deliveries: Ints
-    tags: Ints
+    totals: Ints
+    """Of each log: broadcasts, deliveries, stability reports, tags; also of what is left out since it is settled."""
+    times: Ints
+    """Of each log, see `spans.TIMES`."""
+    restarts: Bools
+    """Whether a log is known to number its messages in each topic anew."""
 
     def log(self, place: int) -> LogIndex:
         """Return the index of one log."""
@@ -261,6 +272,7 @@ class Indices(Columns):
             foreign_counter=self.foreign_counter[foreign],
             reused=self.reused[self.reused_starts[k] : self.reused_starts[k + 1]],
             stables=int(self.stables[k]),
+            before=int(self.before[k]),
         )
 
 
@@ -295,13 +307,27 @@ class LogIndex:
     @property
     def broadcasts(self) -> int:
         """How many messages it broadcast, in all topics."""
-        first, last = self.source.sections_of(self.place)
-        return int(self.source.starts[last] - self.source.starts[first])
+        return int(self.source.totals[self.place, 0])
 
-    def total(self, column: Ints) -> int:
-        """Return the sum over its sections of a column of `source`: `deliveries`, `stables` or `tags`."""
-        first, last = self.source.sections_of(self.place)
-        return int(column[first:last].sum())
+    @property
+    def deliveries(self) -> int:
+        """How many deliveries it has, in all topics."""
+        return int(self.source.totals[self.place, 1])
+
+    @property
+    def stables(self) -> int:
+        """How many stability reports it has, in all topics."""
+        return int(self.source.totals[self.place, 2])
+
+    @property
+    def tags(self) -> int:
+        """How many of its broadcasts carry a tag."""
+        return int(self.source.totals[self.place, 3])
+
+    @property
+    def restarts(self) -> bool:
+        """Whether it is known to number its messages in each topic anew."""
+        return bool(self.source.restarts[self.place])
 
     def odd_topics(self) -> Iterator[tuple[str, TopicIndex]]:
         """Yield the topics in which it reused numbers or broadcast under other names."""
@@ -340,6 +366,8 @@ class Bodies:
     dot_starts: Ints
     dot_origin: Ints
     dot_counter: Ints
+    explicit: Bools
+    """Whether a log is known to log its own deliveries in the section, by rows that are left out."""
     links: Links | None
     """`None` where no log has sends or receptions."""
 
@@ -379,6 +407,7 @@ class Bodies:
             context_ends=ends[1:] - ends[0],
             context_origin=self.dot_origin[dots],
             context_counter=self.dot_counter[dots],
+            explicit=bool(self.explicit[k]),
         )
 
 

@@ -223,11 +223,6 @@ class TopicClocks(Mapping[str, TopicClock]):
         return (plain.past, plain.pasts, plain.owed) if flat.topics == plain.flat.topics else None
 
     @property
-    def with_stability(self) -> bool:
-        """Whether any process reports stability in any topic."""
-        return bool(self._plain.flat.stability.any()) or any(clock.stability for clock in self._built.values())
-
-    @property
     def stability_owed(self) -> bool:
         """Whether every message must become stable; see `TopicClock`."""
         return self._plain.stability_owed

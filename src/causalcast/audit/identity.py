@@ -20,7 +20,7 @@ class ReplayKeys:
         self._clock = clock
         self._topics = {name: _fingerprint(topic) for name, topic in clock.topics.items()}
         self._every = _fingerprint(sorted(self._topics.items()))
-        self._general = _fingerprint((clock.subscriptions, clock.grid))
+        self._general = _fingerprint((clock.subscriptions, clock.grid.start, clock.grid.width))
 
     def key(self, digest: str, log: LogIndex) -> str:
         """Return the key of one process: of its digest, its membership, and the clocks of the topics it is in."""

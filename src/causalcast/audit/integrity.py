@@ -40,15 +40,15 @@ def place_deliveries(view: View, log: TopicBody) -> None:
         view.add("duplicate", rows[at], at=seq[at], cause_at=view.position[rows[at]])
     _measure_latency(view, log, rows, known, again)
     if view.own >= 0:
-        _place_own(view)
+        _place_own(view, log)
 
 
-def _place_own(view: View) -> None:
+def _place_own(view: View, log: TopicBody) -> None:
     block = view.topic.block(view.own)
     logged = view.topic.logged[block]
     here = view.position[block]
     sent = view.topic.seq[block]
-    view.explicit = bool(((here > 0) & logged).any())
+    view.explicit = log.explicit or bool(((here > 0) & logged).any())
     if not view.explicit:
         here[logged] = sent[logged]
         return

@@ -11,7 +11,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from dataclasses import dataclass
-from hashlib import blake2b
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -117,7 +117,7 @@ def fetch(piece: Lines) -> bytes:
 
 def fingerprint(data: bytes) -> str:
     """Return what tells these bytes from others."""
-    return blake2b(data, digest_size=16).hexdigest()
+    return sha256(data).hexdigest()
 
 
 def unpacked(piece: Lines, data: bytes) -> bytes:

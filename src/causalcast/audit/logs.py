@@ -17,6 +17,7 @@ from causalcast.audit.digests import Bodies, Indices, Marks, measured
 from causalcast.audit.events import BROADCAST, CRASH, DELIVER, FIRST_MEMBERSHIP, STABLE, SUBSCRIBE
 from causalcast.audit.links import count_links, spans_of
 from causalcast.audit.ranges import heads_of, keys_of, order_of, places, runs_of, starts_of
+from causalcast.audit.spans import times_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,21 +64,26 @@ def digest(process: str, rows: LogColumns) -> tuple[LogIndex, LogBody]:
     return indices.log(0), bodies.log(0)
 
 
-def digest_logs(processes: Sequence[str], rows: LogColumns, log: Ints) -> tuple[Indices, Bodies]:
+def digest_logs(
+    processes: Sequence[str], rows: LogColumns, log: Ints, since: Ints | None = None
+) -> tuple[Indices, Bodies]:
     """Put the logs of `processes` in order and split them into what the driver and what the replay needs.
 
-    `log` is whose row each is, an index into `processes`. Every process has a row.
+    `log` is whose row each is, an index into `processes`. Of the rows up to number `since[i]` of log `i` some may be
+    left out, and nothing is said of their times; without `since` every process has a row.
     """
-    return _Digest(tuple(processes), rows, log).run()
+    since = np.zeros(len(processes), dtype=np.int64) if since is None else since
+    return _Digest(tuple(processes), rows, log, since).run()
 
 
 class _Digest:
     """One run; a method's rows are indices of rows, in the order of the logs, and their parts of sections."""
 
-    def __init__(self, processes: tuple[str, ...], rows: LogColumns, log: Ints) -> None:
+    def __init__(self, processes: tuple[str, ...], rows: LogColumns, log: Ints, since: Ints) -> None:
         self.processes = processes
         self.rows = rows
         self.log = log
+        self.since = since
         code_of = {name: code for code, name in enumerate(rows.names)}
         self.own = np.array([code_of.get(process, -1) for process in processes], dtype=np.int64)
 
@@ -85,7 +91,8 @@ class _Digest:
         rows, log, count = self.rows, self.log, len(self.processes)
         order = _in_order(rows, log)
         keep, repeated, conflicts = _one_row_per_seq(rows, log, order, count)
-        missing, missing_rows = _gaps(log[order], rows.seq[order], count)
+        later = order[rows.seq[order] > self.since[log[order]]]
+        missing, missing_rows = _gaps(log[later], rows.seq[later], self.since)
         traffic, links = count_links(self.own, rows, log, keep)
         messages = keep[rows.event[keep] <= STABLE]
         topic = rows.topic[messages]
@@ -108,6 +115,7 @@ class _Digest:
         marks = self._marks(keep, count)
         kept, others, gave = messages[sent & first], messages[foreign], messages[delivered]
         told, again = messages[stable], sent & ~first
+        tagged = kept[np.isin(kept, rows.context_rows)] if tags[1].size else kept[:0]
         reused_section, reused = _once(section[again], rows.counter[messages[again]])
         indices = Indices(
             processes=self.processes,
@@ -117,7 +125,7 @@ class _Digest:
             missing_rows=missing_rows,
             missing=missing,
             conflicts=conflicts,
-            spans=spans_of(log[order], rows.time[order], count),
+            spans=spans_of(log[later], rows.time[later], count),
             traffic=traffic,
             marks=marks,
             sections=sections,
@@ -142,9 +150,11 @@ class _Digest:
             foreign_counter=rows.counter[others],
             reused_starts=np.searchsorted(reused_section, np.arange(at.size + 1)),
             reused=reused,
-            deliveries=parts.sizes(delivered),
             stables=parts.sizes(stable),
-            tags=np.bincount(tags[0], minlength=at.size),
+            before=np.zeros(at.size, dtype=np.int64),
+            totals=np.stack([np.bincount(log[each], minlength=count) for each in (kept, gave, told, tagged)], axis=1),
+            times=times_of(log[later], rows.time[later], count),
+            restarts=np.zeros(count, dtype=bool),
         )
         bodies = Bodies(
             processes=self.processes,
@@ -168,6 +178,7 @@ class _Digest:
             dot_starts=tags[2],
             dot_origin=tags[3],
             dot_counter=tags[4],
+            explicit=np.zeros(at.size, dtype=bool),
             links=links,
         )
         return indices, bodies
@@ -322,11 +333,12 @@ def _without_repeats(rows: LogColumns, order: Ints) -> tuple[Ints, int, tuple[in
     return kept, int(equal.sum()), tuple(conflicts[:MAX_RANGES].tolist())
 
 
-def _gaps(log: Ints, seqs: Ints, count: int) -> tuple[dict[int, tuple[tuple[int, int], ...]], Ints]:
-    """Return the ranges of missing rows of each log that has any, and how many rows each log misses."""
-    total = np.zeros(count, dtype=np.int64)
+def _gaps(log: Ints, seqs: Ints, since: Ints) -> tuple[dict[int, tuple[tuple[int, int], ...]], Ints]:
+    """Return the ranges of missing rows of each log that has any behind `since`, and how many rows each log misses."""
+    total = np.zeros(since.size, dtype=np.int64)
     before = np.append(np.zeros(1, dtype=np.int64), seqs[:-1])[: seqs.size]
-    before[heads_of(log)] = 0
+    heads = heads_of(log)
+    before[heads] = since[log[heads]]
     holes = np.flatnonzero(seqs - before > 1)
     np.add.at(total, log[holes], seqs[holes] - before[holes] - 1)
     ranges: dict[int, tuple[tuple[int, int], ...]] = {}

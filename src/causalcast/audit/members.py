@@ -134,7 +134,7 @@ class Attendance:
         while (
             self._opening < len(marks)
             and marks[self._opening].event == SUBSCRIBE
-            and marks[self._opening].seq == self._opening + 1
+            and marks[self._opening].seq in (0, self._opening + 1)
         ):
             self._opening += 1
 

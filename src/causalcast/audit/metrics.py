@@ -7,12 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from causalcast.audit.events import NO_VALUE
 from causalcast.audit.result import Distribution
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from numpy.typing import NDArray
 
 _WIDTH: Final = 1e-3
@@ -78,6 +75,17 @@ class Histogram:
         if other.maximum is not None:
             self.maximum = other.maximum if self.maximum is None else max(self.maximum, other.maximum)
 
+    def subtract(self, part: Histogram) -> None:
+        """Take the counts of a part away; the maximum stays that of the whole."""
+        for key, number in part.bins.items():
+            left = self.bins[key] - number
+            if left:
+                self.bins[key] = left
+            else:
+                del self.bins[key]
+        self.count -= part.count
+        self.total -= part.total
+
     @property
     def negative(self) -> int:
         """How many values are below zero."""
@@ -95,13 +103,3 @@ class Histogram:
             quantiles.append(min(value_of(key), float(self.maximum)) / 1e6)
         p50, p90, p99 = quantiles
         return Distribution("ms", self.count, self.total / self.count / 1e6, p50, p90, p99, self.maximum / 1e6)
-
-
-def sizes(parts: Iterable[NDArray[np.int64]]) -> Distribution:
-    """Summarise sizes in bytes exactly; absent ones are left out."""
-    kept = [part[part != NO_VALUE] for part in parts]
-    values = np.concatenate(kept) if kept else np.zeros(0, dtype=np.int64)
-    if values.size == 0:
-        return Distribution("B")
-    p50, p90, p99 = (float(q) for q in np.quantile(values, (0.5, 0.9, 0.99), method="lower"))
-    return Distribution("B", int(values.size), float(values.mean()), p50, p90, p99, float(values.max()))

@@ -48,8 +48,8 @@ def summaries(logs: dict[str, LogIndex], known: Known) -> tuple[ProcessSummary, 
             process=process,
             events=log.rows,
             broadcasts=log.broadcasts,
-            deliveries=log.total(log.source.deliveries),
-            stables=log.total(log.source.stables),
+            deliveries=log.deliveries,
+            stables=log.stables,
             fate=known.clock.members[process].fate,
         )
         for process, log in logs.items()
@@ -104,9 +104,9 @@ def notes(
 def _unjudged(logs: dict[str, LogIndex], known: Known) -> Iterator[str]:
     """Say which properties the trace says nothing about."""
     topics = known.clock.topics
-    if not any(log.total(log.source.tags) for log in logs.values()):
+    if not any(log.tags for log in logs.values()):
         yield "No broadcast carries a tag: exact tags (P4) were not judged."
-    if not topics.with_stability:
+    if not any(log.stables for log in logs.values()):
         yield "No process reports stability: P5 and P6 were not judged."
     elif not topics.stability_owed:
         yield "A crashed member was not evicted, so nothing need become stable: P6 was not judged."

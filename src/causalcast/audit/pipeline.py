@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-
-import numpy as np
 
 from causalcast.audit import files, state
 from causalcast.audit.carried import add_carried, check_carried, find_carried
 from causalcast.audit.clocks import Known, build_clock
+from causalcast.audit.continued import Continuation, settle
 from causalcast.audit.depot import Depot
 from causalcast.audit.errors import FolderNotShared, InputUnusable
-from causalcast.audit.findings import Case, Collection
 from causalcast.audit.identity import ReplayKeys
 from causalcast.audit.intake import Intake
-from causalcast.audit.metrics import Histogram, sizes
-from causalcast.audit.notes import bad_row_findings, notes, summaries, unfinished_findings
+from causalcast.audit.judgement import Judged
+from causalcast.audit.measures import measured
+from causalcast.audit.notes import bad_row_findings, unfinished_findings
 from causalcast.audit.outputs import FINDINGS, write_outputs
-from causalcast.audit.result import AuditResult, Finding
 from causalcast.audit.session import spark_session
-from causalcast.audit.timeline import ProcessTimeline, summarise, transport
-from causalcast.audit.witness import Witness
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,12 +28,10 @@ if TYPE_CHECKING:
 
     from causalcast.audit.digests import LogIndex
     from causalcast.audit.replay import Replays
-    from causalcast.audit.violations import Replay
+    from causalcast.audit.result import AuditResult
 
 STATE: Final = ".state"
 """The folder in the output folder that keeps what a later run need not do again."""
-PICTURES: Final = 20
-"""Roots that are drawn, spread over their kinds."""
 
 
 def run_audit(
@@ -77,6 +70,12 @@ def run_audit(
             out.mkdir(parents=True, exist_ok=True)
             folder = out / STATE
         kept = stack.enter_context(state.State(folder.resolve()))
+        if out is not None and inputs is not None and not carried and (master is None or master.startswith("local")):
+            again = Continuation(Depot(str(kept.folder)), kept, inputs, frozenset(crashed), say)
+            result = again.run(named, out)
+            if result is not None:
+                write_outputs(result, out)
+                return result
         say("Starting Spark")
         session = stack.enter_context(spark_session(master))
         local = (session.sparkContext.master or "").startswith("local")
@@ -141,51 +140,24 @@ class _Audit:
         self.say(f"Ordering the messages of {len(logs)} processes")
         known = build_clock(list(logs.values()), self.crashed, self.intake.doubtful(bad, logs))
         self.say("Replaying every process")
-        path = self.out / FINDINGS if self.out is not None else None
-        clock = known.clock
-        latency, delay, whole = Histogram(), Histogram(), ProcessTimeline()
-        excused = unproven = 0
-        with self._replays(logs, bodies, known) as replays, Collection(clock, path) as collection:
-            collection.add_log_findings(bad_row_findings(bad))
-            collection.add_log_findings(unfinished_findings(self.intake.inputs))
-            collection.add_log_findings(self.intake.located(known.findings))
-            closely: list[Replay] = []
-            for some, places in replays:
-                some.tally.add_to(latency, whole, np.array(places))
-                excused += clock.messages * len(places) + int(some.excused[places].sum())
-                closely += [some.found[place] for place in places if place in some.found]
-            for replay in sorted(closely, key=lambda replay: replay.process):
-                collection.add(replay, logs[replay.process].names)
-                latency.merge(replay.latency)
-                delay.merge(replay.stability_delay)
-                whole.merge(replay.timeline)
-                excused += replay.excused
-                unproven += replay.unproven
+        with self._replays(logs, bodies, known) as replays:
+            judged = Judged(logs, known, *measured(known.clock, replays))
+        found = (
+            *bad_row_findings(bad),
+            *unfinished_findings(self.intake.inputs),
+            *self.intake.located(known.findings),
+        )
+        collection = judged.collect(found, self.out / FINDINGS if self.out is not None else None)
         files.refuse_changed(self.intake.inputs.sizes)
         if self.intake.shared:
+            self.kept.manifest.settled = ""
+            if self.out is not None and isinstance(bodies, dict):
+                pieces, others = self.kept.plan(self.intake.inputs)
+                if not others:
+                    self.kept.manifest.settled = settle(self.depot, pieces, judged, bodies, self.crashed)
             self.kept.commit(last=True)
         self.say("Writing the findings")
-        return AuditResult(
-            verdict="fail" if collection.counts else "pass",
-            events=sum(log.rows for log in logs.values()),
-            processes=summaries(logs, known),
-            messages=clock.messages,
-            deliveries=sum(log.total(log.source.deliveries) for log in logs.values()),
-            quarantined=bad.count,
-            counts=dict(sorted(collection.counts.items())),
-            findings=tuple(_with_pictures(collection.sample(), Witness(clock, logs))),
-            quarantine=bad.rows,
-            latency=latency.milliseconds(),
-            stability_delay=delay.milliseconds(),
-            payload_bytes=sizes(payload for _, payload, _ in clock.topics.measures()),
-            overhead_bytes=sizes(overhead for _, _, overhead in clock.topics.measures()),
-            notes=tuple(notes(logs, known, self.crashed, bad, latency, excused, unproven)),
-            sources=self.intake.sources,
-            roots=dict(sorted(collection.roots.items())),
-            suspects=collection.suspects,
-            timeline=summarise(whole, clock, logs),
-            transport=transport(whole, logs.values(), latency.count),
-        )
+        return judged.result(collection, bad, self.crashed, self.intake.sources)
 
     @contextlib.contextmanager
     def _replays(
@@ -239,18 +211,3 @@ class _Audit:
             earlier = before.get(process)
             found[process] = earlier if earlier is not None and earlier.key == key else state.Replayed(key)
         return found
-
-
-def _with_pictures(cases: list[Case], witness: Witness) -> Iterator[Finding]:
-    drawn: set[int] = set()
-    roots = [i for i, case in enumerate(cases) if case.root]
-    per_kind: dict[str, int] = {}
-    for i in roots:
-        kind = cases[i].kind
-        per_kind[kind] = per_kind.get(kind, 0) + 1
-        if per_kind[kind] <= 5 and len(drawn) < PICTURES:
-            drawn.add(i)
-    drawn.update([i for i in roots if i not in drawn][: PICTURES - len(drawn)])
-    for i, case in enumerate(cases):
-        finding = case.finding()
-        yield replace(finding, picture=witness.picture(case)) if i in drawn else finding

@@ -81,26 +81,32 @@ def _with_gaps(logs: Sequence[LogIndex], members: Mapping[str, Member], seen: Ov
         of_log = np.repeat(log, sizes)
         order = order_of(of_log, counter)
         sorted_log, sorted_counter = of_log[order], counter[order]
-        twice = np.zeros(len(logs), dtype=bool)
+        twice = np.array([each.restarts for each in logs], dtype=bool)
         again = ~heads_of(sorted_log, sorted_counter)
         twice[sorted_log[again]] = True
         # Numbers that run across a log's topics are missed in the first of them, others in their own.
-        gap = _skips(sorted_log, sorted_counter, late)
+        before = np.zeros(len(logs), dtype=np.int64)
+        np.maximum.at(before, log, of.before[sections])
+        gap = _skips(sorted_log, sorted_counter, late, before)
         first = np.full(len(logs), len(seen.names), dtype=np.int64)
         np.minimum.at(first, log, topic)
         found[first[np.unique(sorted_log[gap & ~twice[sorted_log]])]] = True
         section = np.repeat(np.arange(sections.size), sizes)
         order = order_of(section, counter)
-        gap = _skips(section[order], counter[order], late[log]) & twice[of_log[order]]
+        gap = _skips(section[order], counter[order], late[log], of.before[sections]) & twice[of_log[order]]
         found[topic[np.unique(section[order][gap])]] = True
     return found
 
 
-def _skips(part: Ints, counter: Ints, late: Bools) -> Bools:
-    """Mark numbers that do not follow the one before in their part; where a part begins late, its first may be any."""
+def _skips(part: Ints, counter: Ints, late: Bools, settled: Ints) -> Bools:
+    """Mark numbers that do not follow the one before in their part, the first not that up to which it is settled.
+
+    Where a part begins late, its first may be any.
+    """
     before = np.append(0, counter[:-1])[: counter.size]
     heads = heads_of(part)
-    before[heads] = np.where(late[part[heads]], counter[heads] - 1, 0)
+    of = part[heads]
+    before[heads] = np.where(late[of] & (settled[of] == 0), counter[heads] - 1, settled[of])
     skips: Bools = counter - before > 1
     return skips
 

@@ -146,7 +146,7 @@ class _Screening:
         at = rows + self.shift[section]
         logged, sent = flat.logged[rows], flat.seq[rows]
         here = position[at] > 0
-        explicit = np.zeros(self.clean.size, dtype=bool)
+        explicit = self.bodies.explicit[chosen.sections].copy()
         explicit[section[here & logged]] = True
         self.explicit = explicit
         implied = logged & ~explicit[section]

@@ -121,6 +121,7 @@ def _part(source: Source, sections: Ints) -> Columns:
         run_last=of.run_last[run],
         foreign_starts=starts_of(np.diff(of.foreign_starts)[sections]),
         stables=of.stables[sections],
+        before=of.before[sections],
     )
 
 

@@ -58,6 +58,13 @@ class Piece(msgspec.Struct):
     bad: int = 0
     odd: list[str] = []
     """Lines that Spark has to judge each time."""
+    joins: list[str] = []
+    """The keys of the pieces of the run before that it begins with, and how many rows they have."""
+    again: int = 0
+
+    def key(self, path: str) -> str:
+        """Return what stands for the piece of a file as it was read."""
+        return f"{path}:{self.first}:{self.last}:{self.fingerprint or self.token}"
 
 
 class Source(msgspec.Struct):
@@ -97,6 +104,8 @@ class Manifest(msgspec.Struct):
     files: dict[str, Source] = {}
     digests: dict[str, Digested] = {}
     replays: dict[str, Replayed] = {}
+    settled: str = ""
+    """The token of what is settled, see `settled`; empty where nothing is."""
 
 
 class Planned(msgspec.Struct):
@@ -111,6 +120,16 @@ class Planned(msgspec.Struct):
         """Whether it has to be read."""
         return not self.piece.token
 
+    @property
+    def key(self) -> str:
+        """What stands for it once it was read."""
+        return self.piece.key(self.path)
+
+    @property
+    def plain(self) -> bool:
+        """Whether the piece is a range of bytes."""
+        return self.kind == JSON and self.piece.last >= 0
+
 
 class State:
     """The state folder of one run. As a context it holds the folder's lock, so that two runs never share it."""
@@ -119,6 +138,7 @@ class State:
         self.folder = folder
         self.manifest = Manifest(code=_code())
         self._lock: IO[str] | None = None
+        self._planned: tuple[list[Planned], list[str]] | None = None
 
     def __enter__(self) -> State:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -155,6 +175,11 @@ class State:
         Raises:
             InputUnusable: a file cannot be read.
         """
+        if self._planned is None:
+            self._planned = self._plan(inputs)
+        return self._planned
+
+    def _plan(self, inputs: Inputs) -> tuple[list[Planned], list[str]]:
         now = time.time_ns()
         found: list[Planned] = []
         others: list[str] = []
@@ -182,6 +207,9 @@ class State:
         """Make what was done so far count; with `last`, remove what is not needed any more."""
         if last:
             self._leave_out_sparse()
+            for source in self.manifest.files.values():
+                for piece in source.pieces:
+                    piece.joins, piece.again = [], 0
         part = self.folder / f"{MANIFEST}.tmp"
         with part.open("wb") as file:
             file.write(msgspec.json.encode(self.manifest))
@@ -231,6 +259,8 @@ def _tokens(manifest: Manifest) -> Iterator[tuple[str, float]]:
         yield digested.body, digested.share
     for replayed in manifest.replays.values():
         yield replayed.result, replayed.share
+    if manifest.settled:
+        yield manifest.settled, 1.0
 
 
 def _boxes(manifest: Manifest) -> set[str]:
@@ -262,8 +292,12 @@ def _json(path: str, size: int, known: Source | None) -> list[Piece]:
         return [Piece(0, -1)]
     try:
         kept = _unchanged(path, size, known.pieces) if known is not None else []
-        start = _join_small(kept, size)
-        return [*kept, *(Piece(piece.first, piece.last) for piece in lines.cut(path, start, size))]
+        joined = _join_small(kept, size)
+        start = joined[0].first if joined else kept[-1].last if kept else 0
+        new = [Piece(piece.first, piece.last) for piece in lines.cut(path, start, size)]
+        if joined:
+            new[0].joins, new[0].again = [piece.key(path) for piece in joined], sum(piece.rows for piece in joined)
+        return [*kept, *new]
     except OSError as error:
         raise InputUnusable(f"{path}: cannot be read: {error.strerror or error}") from error
 
@@ -281,15 +315,17 @@ def _unchanged(path: str, size: int, pieces: Iterable[Piece]) -> list[Piece]:
     return kept
 
 
-def _join_small(kept: list[Piece], size: int) -> int:
-    """Drop last pieces that are no larger than what follows them, so that no file falls into many; return its start.
+def _join_small(kept: list[Piece], size: int) -> list[Piece]:
+    """Drop last pieces that are no larger than what follows them, so that no file falls into many; return them.
 
     Sizes then halve from piece to piece: a byte is read again as often as what follows it doubles.
     """
     start = kept[-1].last if kept else 0
+    joined: list[Piece] = []
     while kept and kept[-1].last - kept[-1].first <= size - start and size - kept[-1].first <= lines.PIECE:
-        start = kept.pop().first
-    return start
+        joined.insert(0, kept.pop())
+        start = joined[0].first
+    return joined
 
 
 def record(planned: Planned, fact: Mapping[str, object]) -> None:

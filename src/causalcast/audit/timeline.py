@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from causalcast.audit.clocks import Clock
     from causalcast.audit.digests import LogIndex
 
     Ints = NDArray[np.int64]
 
-SLICES: Final = 60
-"""Slices of the grid. Slice 0 and slice `SLICES + 1` hold what lies before and behind it."""
+SLICES: Final = 120
+"""Slices that the grid may have, and has more than half of. Slice 0 and slice `SLICES + 1` hold what lies before and
+behind them."""
 ALL_SLICES: Final = SLICES + 2
 _COARSE: Final = 96
 """Bins of a histogram that are one bin here, about 10 % wide: quantiles are right within 5 %."""
@@ -35,18 +35,17 @@ _BINS: Final = 512
 _STRIDE: Final = 2 * _BINS
 
 
-def _round_up(width: int) -> int:
-    """Return the next number of four binary digits and zeros, so that the grid of a trace that grows mostly stays."""
-    zeros = max(0, width.bit_length() - 4)
-    return -(-width >> zeros) << zeros
-
-
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Equal slices of time, in nanoseconds; a width of 0 says that the logs carry no times."""
+    """Equal slices of time, in nanoseconds; a width of 0 says that the logs carry no times.
+
+    The width is a power of two: when a trace grows, its slices stay, or two of them become one. `number` slices have
+    something in them.
+    """
 
     start: int = 0
     width: int = 0
+    number: int = 0
 
     @classmethod
     def over(cls, logs: Iterable[LogIndex]) -> Grid:
@@ -72,11 +71,20 @@ class Grid:
             if high + 1 < len(clusters) and clusters[high + 1][0] - last <= reach:
                 high, grown = high + 1, True
                 last = clusters[high][1]
-        return cls(first, _round_up((last - first) // SLICES + 1))
+        width = 1 << ((last - first) // SLICES).bit_length()
+        return cls(first, width, (last - first) // width + 1)
+
+    def places(self, other: Grid) -> Ints | None:
+        """Return where each slice of an earlier grid lies in this one, `None` where that is in no slice, or in two."""
+        shift = self.width.bit_length() - other.width.bit_length()
+        if self.start != other.start or shift < 0 or not other.width:
+            return None
+        places: Ints = np.append(np.append(0, (np.arange(SLICES) >> shift) + 1), SLICES + 1)
+        return places
 
     def strangers(self, logs: Iterable[LogIndex]) -> Iterator[str]:
         """Return the processes whose clocks lie wholly outside the grid."""
-        end = self.start + SLICES * self.width
+        end = self.start + self.number * self.width
         for log in logs:
             if log.span is not None and (log.span[1] < self.start or log.span[0] >= end):
                 yield log.process
@@ -121,6 +129,18 @@ class Spread:
         np.add.at(numbers, inverse, np.concatenate((self.numbers, other.numbers)))
         self.keys, self.numbers = keys, numbers
 
+    def subtract(self, part: Spread) -> None:
+        """Take the counts of a part away."""
+        self.add(Spread(part.keys, -part.numbers))
+        left = self.numbers != 0
+        self.keys, self.numbers = self.keys[left], self.numbers[left]
+
+    def moved(self, places: Ints) -> Spread:
+        """Return the same in slices that lie elsewhere."""
+        moved = Spread()
+        moved.add(Spread(places[self.keys // _STRIDE] * _STRIDE + self.keys % _STRIDE, self.numbers))
+        return moved
+
     def quantile(self, share: float) -> tuple[float | None, ...]:
         """Return a quantile of each slice of the grid, in milliseconds; `None` where nothing was measured."""
         found: list[float | None] = []
@@ -138,6 +158,8 @@ class Spread:
 
 
 COUNTED: Final = ("sent", "arrived", "held", "stable", "received", "released", "redundant", "sends")
+BROADCASTS: Final = ("messages", "with payload", "payload", "with overhead", "overhead")
+"""Of the broadcasts in a slice: how many; how many say their payload, and its sum; the same of their overhead."""
 
 
 @dataclass(slots=True)
@@ -163,6 +185,19 @@ class ProcessTimeline:
         self.buffered.add(other.buffered)
         self.wait.merge(other.wait)
 
+    def subtract(self, part: ProcessTimeline) -> None:
+        """Take away what a part measured; the longest wait stays that of the whole."""
+        self.counts -= part.counts
+        self.latency.subtract(part.latency)
+        self.stability.subtract(part.stability)
+        self.buffered.subtract(part.buffered)
+        self.wait.subtract(part.wait)
+
+    def moved(self, places: Ints) -> ProcessTimeline:
+        """Return the same in slices that lie elsewhere."""
+        spreads = (each.moved(places) for each in (self.latency, self.stability, self.buffered))
+        return ProcessTimeline(moved(self.counts, places), *spreads, self.wait)
+
     def add_deliveries(self, grid: Grid, sent: Ints, arrived: Ints, bins: NDArray[np.int32]) -> None:
         """Add messages of others, by the broadcaster's time and this process's."""
         self._count("sent", grid.slices(sent))
@@ -179,18 +214,27 @@ class ProcessTimeline:
         self.counts[COUNTED.index(what)] += np.bincount(slices, minlength=ALL_SLICES)
 
 
-def summarise(whole: ProcessTimeline, clock: Clock, logs: Mapping[str, LogIndex]) -> Timeline | None:
-    """Return the measures of all processes by time, `None` where the logs carry no times."""
-    grid = clock.grid
+def moved(counts: Ints, places: Ints) -> Ints:
+    """Return the columns of counts by slice, added up where the slices lie now."""
+    found = np.zeros_like(counts)
+    np.add.at(found, (slice(None), places), counts)
+    return found
+
+
+def summarise(whole: ProcessTimeline, broadcasts: Ints, grid: Grid, logs: Mapping[str, LogIndex]) -> Timeline | None:
+    """Return the measures of all processes by time, `None` where the logs carry no times.
+
+    `broadcasts` has a row for each of `BROADCASTS`.
+    """
     if grid.width == 0:
         return None
     counts = dict(zip(COUNTED, whole.counts, strict=True))
-    messages, payload, overhead = _broadcasts(grid, clock)
+    messages, with_payload, payload, with_overhead, overhead = broadcasts
     fresh = counts["received"]
     columns: dict[str, tuple[float | None, ...]] = {
         "messages": _inside(messages),
-        "payload_bytes": _means(payload),
-        "overhead_bytes": _means(overhead),
+        "payload_bytes": _ratios(payload, with_payload),
+        "overhead_bytes": _ratios(overhead, with_overhead),
         "deliveries": _inside(counts["arrived"]),
         "latency_p50_ms": whole.latency.quantile(0.5),
         "latency_p99_ms": whole.latency.quantile(0.99),
@@ -203,6 +247,7 @@ def summarise(whole: ProcessTimeline, clock: Clock, logs: Mapping[str, LogIndex]
         "buffer_p99_ms": whole.buffered.quantile(0.99),
         "members": members_over_time(grid, logs),
     }
+    columns = {name: column[: grid.number] for name, column in columns.items()}
     measured = {name: column for name, column in columns.items() if any(value is not None for value in column)}
     return Timeline(grid.start, grid.width, measured, tuple(grid.strangers(logs.values())))
 
@@ -259,28 +304,8 @@ def _evictions(logs: Mapping[str, LogIndex]) -> dict[str, list[int]]:
     return found
 
 
-def _broadcasts(grid: Grid, clock: Clock) -> tuple[Ints, tuple[Ints, Ints], tuple[Ints, Ints]]:
-    """Return per slice: messages; how many say their payload, and its sum; the same of their overhead."""
-    messages = np.zeros(ALL_SLICES, dtype=np.int64)
-    sums = [(np.zeros(ALL_SLICES, dtype=np.int64), np.zeros(ALL_SLICES, dtype=np.int64)) for _ in range(2)]
-    for time, payload, overhead in clock.topics.measures():
-        timed = time != NO_VALUE
-        slices = grid.slices(time[timed])
-        messages += np.bincount(slices, minlength=ALL_SLICES)
-        for (number, total), values in zip(sums, (payload[timed], overhead[timed]), strict=True):
-            known = values != NO_VALUE
-            np.add.at(number, slices[known], 1)
-            np.add.at(total, slices[known], values[known])
-    return messages, sums[0], sums[1]
-
-
 def _inside(counts: Ints) -> tuple[float | None, ...]:
     return tuple(float(value) for value in counts[1:-1])
-
-
-def _means(sums: tuple[Ints, Ints]) -> tuple[float | None, ...]:
-    number, total = sums
-    return _ratios(total, number)
 
 
 def _ratios(parts: Ints, wholes: Ints) -> tuple[float | None, ...]:

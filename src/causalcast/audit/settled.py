@@ -1,0 +1,210 @@
+"""What is settled in a trace: left out of its logs, the rest is judged as it would be with it.
+
+A message is *settled* when it was broadcast, every process that it concerns delivered it (and reported it stable, where
+that is reported at all), so did they with all that happened before it, and no finding names it. Every message to come
+follows the rows that its sender has, so nothing to come happens before a settled message, and nothing that is found
+later is about one. A log without the rows of settled messages is thus a log of the same findings, and what is measured
+adds up. Only this must hold of the rows to come (`Settled.takes`): they stand behind those that were read, are about
+messages that are not settled, and do not change who the settled ones concern.
+
+Where tags or stability are reported, a message is left out only if it happened before all that is not settled, and not
+the last of its origin: so nothing concurrent with it can come, and a tag that does not reach what is left out does not
+reach the last of some origin either.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from causalcast.audit.clocks import build_clock
+from causalcast.audit.events import BROADCAST, CRASH, DELIVER, RECEIVE, RECOVER, SEND, STABLE, SUBSCRIBE, UNSUBSCRIBE
+from causalcast.audit.judgement import Judged
+from causalcast.audit.logs import digest_logs
+from causalcast.audit.measures import measured
+from causalcast.audit.ranges import keys_of
+from causalcast.audit.replay import replay_logs
+from causalcast.audit.spans import grown, whole_spans
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from causalcast.audit.cover import Reach
+    from causalcast.audit.digests import Bodies, Indices, Marks
+    from causalcast.audit.logs import LogColumns
+    from causalcast.audit.measures import Measures
+    from causalcast.audit.timeline import Grid
+
+    Ints = NDArray[np.int64]
+    Bools = NDArray[np.bool_]
+
+    Limits = Mapping[str, Mapping[str, int]]
+    """By topic and origin, the number up to which messages are left out."""
+
+MOST_PAIRS: Final = 4_000_000
+"""Pairs of topics, or sections, and origins up to which it is looked for what is settled."""
+_STAYING: Final = (CRASH, RECOVER, SUBSCRIBE, UNSUBSCRIBE)
+"""Membership events that leave it as it is who is entitled to what is settled; subscriptions in other topics."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What is settled, as sums; and the rows that are not, of logs by their place in `processes`."""
+
+    covered: frozenset[str]
+    """The keys of the pieces of files that it was made of; see `state.Piece`."""
+    crashed: frozenset[str]
+    subscriptions: bool
+    grid: Grid
+    processes: tuple[str, ...]
+    last: Ints
+    """The last row of each log."""
+    left_out: Ints
+    """How many rows of each log, and of them how many were plain repeats."""
+    repeated: Ints
+    totals: Ints
+    times: Ints
+    """Of each log, also of the rows that are not left out; see `spans.TIMES`."""
+    upto: dict[str, dict[str, int]]
+    """By topic and origin, the number up to which messages are left out."""
+    concerned: dict[str, frozenset[str]]
+    """By topic, whom its messages concern."""
+    tagged: frozenset[str]
+    """Topics with tags, and those with stability reports."""
+    stable: frozenset[str]
+    reach: dict[str, Reach]
+    """Of each topic with tags."""
+    explicit: frozenset[tuple[str, str]]
+    """Topics and processes that log their own deliveries there."""
+    restarts: frozenset[str]
+    """Processes that number their messages in each topic anew."""
+    rows: LogColumns
+    log: Ints
+    measures: Measures
+
+    def takes(self, rows: LogColumns, log: Ints) -> bool:
+        """Whether logs may grow by these rows without a change to what is settled."""
+        event = rows.event
+        if bool((rows.seq <= self.last[log]).any()) or bool(((event == SEND) | (event == RECEIVE)).any()):
+            return False
+        if not np.isin(event[event > RECEIVE], _STAYING).all():
+            return False
+        words = [*rows.names, ""]
+        code = {word: i for i, word in enumerate(rows.names)}
+        own = np.array([code.get(process, -2) for process in self.processes], dtype=np.int64)[log]
+        about = event <= STABLE
+        if bool((about & (rows.counter <= limits_of(rows.names, rows.topic, rows.origin, self.upto))).any()):
+            return False
+        mine = rows.origin == own
+        if bool(((event == BROADCAST) & ~mine).any()):
+            return False
+        tagged = np.zeros(event.size, dtype=bool)
+        tagged[rows.context_rows] = True
+        kinds = (log, rows.topic, rows.origin, event.astype(np.int64), mine.astype(np.int64), tagged.astype(np.int64))
+        first = np.unique(keys_of(*kinds), return_index=True)[1]
+        return all(self._takes(words, *kind) for kind in zip(*(kind[first].tolist() for kind in kinds), strict=True))
+
+    def _takes(
+        self, words: Sequence[str], log: int, topic: int, origin: int, event: int, mine: int, tagged: int
+    ) -> bool:
+        """Whether a kind of row is one that changes nothing."""
+        name, process = words[topic], self.processes[log]
+        limits = self.upto.get(name)
+        if event in (SUBSCRIBE, UNSUBSCRIBE):
+            return self.subscriptions and limits is None
+        if event == BROADCAST and process not in self.restarts and not self._at_home(process, name):
+            return False
+        if limits is None or event > STABLE:
+            return True
+        if process not in self.concerned[name] or (self.subscriptions and words[origin] not in limits):
+            return False
+        if (tagged and name not in self.tagged) or (event == STABLE and name not in self.stable):
+            return False
+        implied = limits.get(process, 0) > 0 and (name, process) not in self.explicit
+        return not (event == DELIVER and mine and implied)
+
+    def _at_home(self, process: str, topic: str) -> bool:
+        """Whether a process that broadcasts in a topic has nothing settled in another."""
+        return all(process not in limits for name, limits in self.upto.items() if name != topic)
+
+    def judge(self, rows: LogColumns, log: Ints) -> tuple[Judged, Bodies] | None:
+        """Judge logs that consist of what is settled and of `rows`; their measures are without what is settled.
+
+        Returns:
+            `None` where the logs have to be looked at as a whole.
+        """
+        digested = self._digest(rows, log)
+        if digested is None:
+            return None
+        indices, bodies = digested
+        logs = {process: indices.log(place) for place, process in enumerate(self.processes)}
+        known = build_clock(list(logs.values()), self.crashed)
+        if known.findings or known.clock.subscriptions != self.subscriptions:
+            return None
+        places = np.arange(len(self.processes))
+        replays = replay_logs(bodies, places, known.clock)
+        return Judged(logs, known, *measured(known.clock, [(replays, places.tolist())])), bodies
+
+    def sums(self, grid: Grid) -> Measures | None:
+        """Return the measures of what is settled on the grid of the whole trace, `None` where they have to be taken."""
+        if (grid.start, grid.width) == (self.grid.start, self.grid.width):
+            return self.measures
+        places = grid.places(self.grid)
+        return None if places is None else self.measures.moved(places)
+
+    def _digest(self, rows: LogColumns, log: Ints) -> tuple[Indices, Bodies] | None:
+        indices, bodies = digest_logs(self.processes, rows, log, self.last)
+        times = grown(self.times, indices.times)
+        spans = whole_spans(times)
+        if indices.missing or indices.conflicts or spans is None or indices.traffic.any():
+            return None
+        words = [*indices.names, ""]
+        owners = np.repeat(np.arange(len(self.processes)), np.diff(indices.sections)).tolist()
+        sections = [(words[t], self.processes[i]) for t, i in zip(indices.topic.tolist(), owners, strict=True)]
+        marks = self._marks(indices.marks)
+        indices = replace(
+            indices,
+            rows=indices.rows + self.left_out,
+            repeated=indices.repeated + self.repeated,
+            totals=indices.totals + self.totals,
+            times=times,
+            spans=spans,
+            marks=marks,
+            restarts=np.array([process in self.restarts for process in self.processes], dtype=bool),
+            before=np.array([self.upto.get(t, {}).get(process, 0) for t, process in sections], dtype=np.int64),
+            stables=indices.stables + np.array([t in self.stable for t, _ in sections], dtype=np.int64),
+        )
+        explicit = np.array([each in self.explicit for each in sections], dtype=bool)
+        return indices, replace(bodies, marks=marks, explicit=explicit)
+
+    def _marks(self, marks: Marks) -> Marks:
+        """Let who subscribes to a settled topic be a member from the start: it did so before all that is settled."""
+        words = [*marks.names, ""]
+        settled = np.array([word in self.upto for word in words], dtype=bool)[marks.topic]
+        return replace(marks, seq=np.where((marks.event == SUBSCRIBE) & settled, 0, marks.seq))
+
+
+def limits_of(names: Sequence[str], topic: Ints, origin: Ints, upto: Limits) -> Ints:
+    """Return, for each pair of indices into `names`, up to which number the origin's messages are left out there."""
+    if not upto or topic.size == 0:
+        return np.zeros(topic.size, dtype=np.int64)
+    words = [*names, ""]
+    topics, topic_at = _used(topic, len(words))
+    origins, origin_at = _used(origin, len(words))
+    table = np.zeros((topics.size, origins.size), dtype=np.int64)
+    for i, code in enumerate(topics.tolist()):
+        if limits := upto.get(words[code]):
+            table[i] = [limits.get(words[of], 0) for of in origins.tolist()]
+    found: Ints = table[topic_at[topic], origin_at[origin]]
+    return found
+
+
+def _used(codes: Ints, number: int) -> tuple[Ints, Ints]:
+    """Return the codes that occur, -1 as the last of `number`, and the place of each code among them."""
+    used = np.zeros(number, dtype=bool)
+    used[codes] = True
+    return np.flatnonzero(used), np.cumsum(used) - 1

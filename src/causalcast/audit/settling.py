@@ -1,0 +1,373 @@
+"""Which messages are settled (see `settled`) once a trace was judged, and the rows that are left."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from causalcast.audit.cover import reach_of, without_dots
+from causalcast.audit.events import EVICT, JOIN, LEAVE, STABLE, SUBSCRIBE, UNSUBSCRIBE
+from causalcast.audit.measures import Measures
+from causalcast.audit.parts import merge, select
+from causalcast.audit.ranges import places
+from causalcast.audit.settled import MOST_PAIRS, Settled, limits_of
+from causalcast.audit.violations import CODE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from causalcast.audit.cover import Reach
+    from causalcast.audit.digests import Bodies, LogIndex
+    from causalcast.audit.judgement import Judged
+    from causalcast.audit.logs import LogColumns
+    from causalcast.audit.settled import Limits
+    from causalcast.audit.topic_clock import TopicClock
+
+    Ints = NDArray[np.int64]
+    Bools = NDArray[np.bool_]
+
+    Parts = Iterable[tuple[LogColumns, Ints]]
+    """Rows, and whose each is."""
+
+MOST_ROWS: Final = 2_000_000
+"""Rows that are kept since they are not settled."""
+MOST_TOPICS: Final = 1_000
+_FOREVER: Final = 2**62
+_DUPLICATE: Final = CODE["duplicate"]
+_STABLE_ORDER: Final = CODE["stable-order"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    """What one process did in one topic: by origin, up to which number it delivered, or reported stable, all messages.
+
+    `sent` is the same of its own broadcasts.
+    """
+
+    names: Mapping[str, int]
+    delivered: Ints
+    stable: Ints
+    explicit: bool
+    sent: int
+    tags: bool
+
+    def reached(self, origins: Sequence[str], own: str, before: Ints, *, stable: bool) -> Ints:
+        """Return the numbers for some origins; `before` is known of those that it says nothing of."""
+        at = np.array([self.names.get(origin, -1) for origin in origins], dtype=np.int64)
+        found = np.where(at >= 0, self.delivered[at], before)
+        if own in origins and not self.explicit:
+            found[origins.index(own)] = self.sent
+        return np.minimum(found, np.where(at >= 0, self.stable[at], before)) if stable else found
+
+
+class Settling:
+    """Looks for what is settled in a judged trace; `bodies` says where each log's body is."""
+
+    def __init__(
+        self, judged: Judged, bodies: Mapping[str, tuple[Bodies, int]], crashed: frozenset[str], earlier: Settled | None
+    ) -> None:
+        self.judged = judged
+        self.bodies = bodies
+        self.crashed = crashed
+        self.earlier = earlier
+        self.upto: Limits = earlier.upto if earlier is not None else {}
+        self.clock = judged.known.clock
+        self.cut: dict[tuple[str, str], int] = {}
+        """The row from which on a process delivered in a topic what is not known yet."""
+        self.doubled: set[tuple[str, str]] = set()
+        self.named: dict[str, list[Ints]] = {}
+        """By topic, the messages that findings name."""
+        self.sections: dict[tuple[str, str], _Section] = {}
+        self.reach: dict[str, Reach] = dict(earlier.reach) if earlier is not None else {}
+
+    def run(self, parts: Parts, covered: frozenset[str], last: Ints) -> Settled | None:
+        """Return what is settled and what is left of `parts`; `None` where a later run is to look at the whole.
+
+        Args:
+            parts: all rows of the trace that were not left out before.
+            covered: the keys of the pieces that they, and all before them, came from.
+            last: the last row of each log, in the order of their names; it is looked at when `parts` has ended.
+        """
+        if not self._may():
+            return None
+        self._read_findings()
+        self._read_sections()
+        upto = {topic: limits for topic in self._topics() if (limits := self._limits(topic))}
+        if not upto:
+            return None
+        left = _left(parts, upto, self.reach)
+        total = sum(index.rows for index in self.judged.logs.values())
+        if left is None or left[1].size > total // 2:
+            return None
+        return self._checked(self._settled(upto, covered, last, *left))
+
+    def _may(self) -> bool:
+        """Whether the logs are whole, and nobody comes or goes but by crashing and by subscriptions."""
+        logs = self.judged.logs.values()
+        sources = {id(log.source): log.source for log in logs}.values()
+        turns = (JOIN, LEAVE, EVICT)
+        return (
+            not self.judged.known.findings
+            and len(self.clock.topics) <= MOST_TOPICS
+            and not any(log.missing or log.conflicts or log.source.traffic[log.place].any() for log in logs)
+            and not any(np.isin(source.marks.event, turns).any() for source in sources)
+            and all(bool((log.source.spans[log.place] == log.source.times[log.place, :2]).all()) for log in logs)
+        )
+
+    def _read_findings(self) -> None:
+        for replay in self.judged.closely:
+            for found in replay.violations:
+                place = (replay.process, found.topic)
+                unknown = found.message < 0
+                if unknown.any():
+                    self.cut[place] = min(int(found.at[unknown].min()), self.cut.get(place, _FOREVER))
+                if found.kind in (_DUPLICATE, _STABLE_ORDER) and not unknown.all():
+                    self.doubled.add(place)
+                named = [found.message, found.cause, *([] if found.because is None else [found.because])]
+                self.named.setdefault(found.topic, []).append(np.concatenate(named))
+
+    def _read_sections(self) -> None:
+        groups: dict[int, tuple[Bodies, list[str]]] = {}
+        for process in self.judged.logs:
+            bodies = self.bodies[process][0]
+            groups.setdefault(id(bodies), (bodies, []))[1].append(process)
+        for bodies, processes in groups.values():
+            numbers = [(process, topic, k) for process in processes for topic, k in self._numbers(process)]
+            if len(numbers) * (len(bodies.names) + 1) > MOST_PAIRS:
+                continue
+            self._read(bodies, numbers)
+
+    def _numbers(self, process: str) -> Iterable[tuple[str, int]]:
+        return self.judged.logs[process].topics.sections.items()
+
+    def _read(self, bodies: Bodies, numbers: list[tuple[str, str, int]]) -> None:
+        sections = np.array([k for _, _, k in numbers], dtype=np.int64)
+        wide = len(bodies.names)
+        every = np.tile(np.arange(wide), sections.size)
+        before = limits_of(bodies.names, np.repeat(bodies.topic[sections], wide), every, self.upto)
+        cut = np.array([self.cut.get((process, topic), _FOREVER) for process, topic, _ in numbers], dtype=np.int64)
+        delivered = _reach(bodies.starts, sections, (bodies.origin, bodies.counter, bodies.seq), cut, before)
+        columns = (bodies.stable_origin, bodies.stable_counter, bodies.stable_seq)
+        stable = _reach(bodies.stable_starts, sections, columns, cut, before)
+        tags = np.diff(bodies.tag_starts)[sections] > 0
+        code = {name: i for i, name in enumerate(bodies.names)}
+        for i, (process, topic, k) in enumerate(numbers):
+            if (process, topic) in self.doubled:
+                continue
+            index = self.judged.logs[process].topics[topic]
+            own = code.get(process, -1)
+            part = slice(bodies.starts[k], bodies.starts[k + 1])
+            contiguous = index.counter.size and index.counter[-1] == index.before + index.counter.size
+            self.sections[process, topic] = _Section(
+                names=code,
+                delivered=delivered[i],
+                stable=stable[i],
+                explicit=bool(bodies.explicit[k]) or bool((bodies.origin[part] == own).any()),
+                sent=int(index.counter[-1]) if contiguous else index.before,
+                tags=bool(tags[i]) or (self.earlier is not None and topic in self.earlier.tagged),
+            )
+
+    def _topics(self) -> Iterable[str]:
+        """Return the topics in which something may be settled, also those of which all is."""
+        return sorted({*self.clock.topics, *self.upto} - self._excluded())
+
+    def _excluded(self) -> set[str]:
+        """Return the topics whose subscribers come and go, and those of logs that number messages across topics."""
+        found: set[str] = set()
+        for log in self.judged.logs.values():
+            opening = int(log.source.marks.opening[log.place])
+            told = [mark for mark in log.marks if mark.event in (SUBSCRIBE, UNSUBSCRIBE)]
+            seen: set[str] = set()
+            for number, mark in enumerate(told):
+                topic = mark.topic or ""
+                first = mark.event == SUBSCRIBE and topic not in seen
+                if not first or (number >= opening and topic not in self.upto):
+                    found.add(topic)
+                seen.add(topic)
+            if not self._restarts(log):
+                mine = self._broadcasting(log)
+                found |= mine if len(mine) > 1 else set()
+        return found
+
+    def _broadcasting(self, log: LogIndex) -> set[str]:
+        mine = {topic for topic, limits in self.upto.items() if log.process in limits}
+        return mine | {topic for topic, index in log.topics.items() if index.counter.size}
+
+    def _restarts(self, log: LogIndex) -> bool:
+        """Whether a log has a message of number 1 in two topics."""
+        begun = {topic for topic, limits in self.upto.items() if log.process in limits}
+        begun |= {topic for topic, index in log.topics.items() if index.counter[:1].tolist() == [1]}
+        return len(begun) > 1
+
+    def _concerned(self, topic: str) -> set[str]:
+        logs = self.judged.logs
+        if not self.clock.subscriptions:
+            return set(logs)
+        before = self.earlier.concerned.get(topic, ()) if self.earlier is not None else ()
+        told = (process for process, log in logs.items() if any((mark.topic or "") == topic for mark in log.marks))
+        return {*before, *told, *(process for process, log in logs.items() if topic in log.topics)}
+
+    def _limits(self, topic: str) -> dict[str, int]:
+        """Return up to which number each origin's messages can be left out."""
+        before = self.upto.get(topic, {})
+        clock = self.clock.topics.get(topic)
+        if clock is None or clock.messages == 0:
+            return dict(before)
+        known = np.array([before.get(origin, 0) for origin in clock.origins], dtype=np.int64)
+        numbers = np.full(len(clock.origins), _FOREVER, dtype=np.int64)
+        concerned = self._concerned(topic)
+        for process in concerned:
+            section = self.sections.get((process, topic))
+            reached = known
+            if section is not None:
+                reached = section.reached(clock.origins, process, known, stable=clock.stability)
+            np.minimum(numbers, reached, out=numbers)
+        for a, origin in enumerate(clock.origins):
+            own = self.sections.get((origin, topic))
+            numbers[a] = min(int(numbers[a]), own.sent if own is not None else int(known[a]))
+        ranks = self._ranks(topic, clock, numbers)
+        tagged = self._tagged(topic, concerned)
+        if tagged or clock.stability:
+            ranks = np.minimum(ranks, _before_the_rest(clock, ranks))
+        if tagged:
+            ranks = np.maximum(ranks - 1, 0)
+            self.reach[topic] = reach_of(clock, ranks, self.reach.get(topic, {}))
+        found = dict(before)
+        for a in np.flatnonzero(ranks).tolist():
+            found[clock.origins[a]] = int(clock.counters[clock.starts[a] + ranks[a] - 1])
+        if self.clock.subscriptions and not all(origin in found for origin in clock.origins):
+            return {}
+        return found
+
+    def _tagged(self, topic: str, concerned: Iterable[str]) -> bool:
+        sections = (self.sections.get((process, topic)) for process in concerned)
+        return any(section is not None and section.tags for section in sections)
+
+    def _ranks(self, topic: str, clock: TopicClock, numbers: Ints) -> Ints:
+        """Return how many of each origin's messages are settled, given how far all of those concerned came."""
+        ranks = np.array(
+            [np.searchsorted(clock.counters[clock.block(a)], number, "right") for a, number in enumerate(numbers)],
+            dtype=np.int64,
+        )
+        bad = ~clock.logged
+        named = np.concatenate(self.named.get(topic, [np.zeros(0, dtype=np.int64)]))
+        bad[named[named >= 0]] = True
+        for a in np.unique(clock.owner[bad]).tolist():
+            ranks[a] = min(int(ranks[a]), int(bad[clock.block(a)].argmax()))
+        while True:
+            last = np.flatnonzero(ranks)
+            reached = clock.past[:, clock.starts[last] + ranks[last] - 1]
+            beyond = last[(reached > ranks[:, None]).any(axis=0)]
+            if beyond.size == 0:
+                return ranks
+            for a in beyond.tolist():
+                mine = clock.past[:, clock.starts[a] : clock.starts[a] + ranks[a]]
+                ranks[a] = int((mine > ranks[:, None]).any(axis=0).argmax())
+
+    def _settled(
+        self, upto: dict[str, dict[str, int]], covered: frozenset[str], last: Ints, rows: LogColumns, log: Ints
+    ) -> Settled:
+        """Return what is settled, with sums of the whole trace."""
+        judged, earlier = self.judged, self.earlier
+        logs = [judged.logs[process] for process in sorted(judged.logs)]
+        explicit = {(topic, process) for (process, topic), section in self.sections.items() if section.explicit}
+        tagged = {topic for (_, topic), section in self.sections.items() if section.tags}
+        stable = {topic for topic, clock in self.clock.topics.items() if clock.stability}
+        if earlier is not None:
+            explicit, tagged, stable = explicit | earlier.explicit, tagged | earlier.tagged, stable | earlier.stable
+        return Settled(
+            covered=covered,
+            crashed=self.crashed,
+            subscriptions=self.clock.subscriptions,
+            grid=self.clock.grid,
+            processes=tuple(index.process for index in logs),
+            last=last,
+            left_out=np.array([index.rows for index in logs], dtype=np.int64) - np.bincount(log, minlength=len(logs)),
+            repeated=np.array([index.repeated for index in logs], dtype=np.int64),
+            totals=np.array([index.source.totals[index.place] for index in logs], dtype=np.int64),
+            times=np.array([index.source.times[index.place] for index in logs], dtype=np.int64),
+            upto=upto,
+            concerned={topic: frozenset(self._concerned(topic)) for topic in upto},
+            tagged=frozenset(tagged),
+            stable=frozenset(stable),
+            reach={topic: reach for topic, reach in self.reach.items() if topic in upto},
+            explicit=frozenset(explicit),
+            restarts=frozenset(index.process for index in logs if self._restarts(index)),
+            rows=rows,
+            log=log,
+            measures=judged.measures,
+        )
+
+    def _checked(self, settled: Settled) -> Settled | None:
+        """Judge what is left alone; return what is settled without it, `None` unless that finds the same."""
+        alone = replace(settled, totals=np.zeros_like(settled.totals), repeated=np.zeros_like(settled.repeated))
+        found = alone.judge(settled.rows, settled.log)
+        if found is None:
+            return None
+        part = found[0]
+        here, there = self.judged.collect(), part.collect()
+        if (here.counts, here.roots, here.suspects) != (there.counts, there.roots, there.suspects):
+            return None
+        if part.known.clock.grid != settled.grid:
+            return None
+        measures = Measures()
+        measures.add(self.judged.measures)
+        measures.subtract(part.measures)
+        logs = [part.logs[process] for process in settled.processes]
+        return replace(
+            settled,
+            left_out=settled.left_out + np.array([log.repeated for log in logs], dtype=np.int64),
+            repeated=settled.repeated - np.array([log.repeated for log in logs], dtype=np.int64),
+            totals=settled.totals - np.array([log.source.totals[log.place] for log in logs], dtype=np.int64),
+            measures=measures,
+        )
+
+
+def _before_the_rest(clock: TopicClock, ranks: Ints) -> Ints:
+    """Return how many of each origin's messages happen before all that is not settled."""
+    rest = np.arange(clock.messages) - clock.starts[clock.owner] >= ranks[clock.owner]
+    least: Ints = clock.past[:, rest].min(axis=1, initial=2**31 - 1).astype(np.int64)
+    return least
+
+
+def _reach(starts: Ints, sections: Ints, columns: tuple[Ints, Ints, Ints], cut: Ints, before: Ints) -> Ints:
+    """Return up to which number each section has all messages of each name, among its rows before `cut`."""
+    wide = before.size // max(sections.size, 1)
+    first, sizes = starts[sections], starts[sections + 1] - starts[sections]
+    rows = places(first, sizes)
+    of = np.repeat(np.arange(sections.size), sizes)
+    origin, counter, seq = (column[rows] for column in columns)
+    early = seq < cut[of]
+    key = (of * wide + origin)[early]
+    number = np.bincount(key, minlength=before.size)
+    highest = before.copy()
+    np.maximum.at(highest, key, counter[early].astype(np.int64))
+    found: Ints = np.where(highest == before + number, highest, before)
+    return found.reshape(sections.size, wide)
+
+
+def _left(parts: Parts, upto: Limits, reach: Mapping[str, Reach]) -> tuple[LogColumns, Ints] | None:
+    """Return the rows that are not left out, `None` where they are too many."""
+    kept: list[tuple[LogColumns, Ints]] = []
+    number = 0
+    for rows, log in parts:
+        kept.append(without_settled(rows, log, upto, reach))
+        number += kept[-1][1].size
+        if number > MOST_ROWS:
+            return None
+    return merge([rows for rows, _ in kept]), np.concatenate([log for _, log in kept])
+
+
+def without_settled(rows: LogColumns, log: Ints, upto: Limits, reach: Mapping[str, Reach]) -> tuple[LogColumns, Ints]:
+    """Return the rows that are not about messages that are left out, and their tags without these."""
+    keep = (rows.event > STABLE) | (rows.counter > limits_of(rows.names, rows.topic, rows.origin, upto))
+    if not keep.all():
+        rows, log = select(rows, keep, np.ones(rows.context_origin.size, dtype=bool)), log[keep]
+    starts = np.concatenate((np.zeros(1, dtype=np.int64), rows.context_ends[:-1]))[: rows.context_ends.size]
+    topic = rows.topic[np.repeat(rows.context_rows, rows.context_ends - starts)]
+    gone = rows.context_counter <= limits_of(rows.names, topic, rows.context_origin, upto)
+    return (without_dots(rows, gone, reach) if gone.any() else rows), log
