@@ -63,7 +63,7 @@ _FINDINGS_SCHEMA: Final = pa.schema(
         ("detail", pa.string()),
     ]
 )
-_ROWS_PER_WRITE: Final = 100_000
+_ROWS_PER_WRITE: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +116,9 @@ class Collection:
         self.roots: Counter[str] = Counter()
         self._suspects: Counter[str] = Counter()
         self._sample: dict[FindingKind, list[Case]] = {kind: [] for kind in KINDS}
+        self._bars: dict[FindingKind, tuple[bool, str]] = {}
+        """Where the sample of a kind is full: whether the last of it is no root, and of which process it is."""
+        self._unwritten: list[Case] = []
         self._path = path
         self._writer: pq.ParquetWriter | None = None
         if path is not None:
@@ -128,6 +131,7 @@ class Collection:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._writer is not None and self._path is not None:
+            self._write_out()
             self._writer.close()
             if kind is None:
                 unfinished(self._path).replace(self._path)
@@ -158,26 +162,37 @@ class Collection:
 
     def add(self, replay: Replay, names: Sequence[str]) -> None:
         """Add one process's violations; `names` are those that the process's log uses."""
-        effects = _first_effects(replay)
-        culprits = _culprits(replay)
-        explained = _explained(replay, culprits)
-        for violations, culprit in zip(replay.violations, culprits, strict=True):
+        for violations in replay.violations:
             kind = KINDS[violations.kind]
             self.counts[kind] += len(violations)
             if roots := int(violations.root.sum()):
                 self.roots[kind] += roots
                 self._suspects[replay.process] += roots
-            chosen = np.lexsort((violations.at, ~violations.root))[:SAMPLE]
-            cases = self._cases(replay.process, violations, names, chosen, effects, culprit)
-            self._keep([_with_explained(case, culprit[i], explained) for case, i in zip(cases, chosen, strict=True)])
+        shown = any(self._may_be_shown(replay.process, part) for part in replay.violations)
+        if self._writer is None and not shown:
+            return
+        effects = _first_effects(replay)
+        culprits = _culprits(replay)
+        explained = _explained(replay, culprits) if shown else Counter()
+        for violations, culprit in zip(replay.violations, culprits, strict=True):
+            if shown:
+                some = np.lexsort((violations.at, ~violations.root))[:SAMPLE]
+                cases = self._cases(replay.process, violations, names, some, effects, culprit)
+                self._keep([_with_explained(case, culprit[i], explained) for case, i in zip(cases, some, strict=True)])
             if self._writer is not None:
                 for start in range(0, len(violations), _ROWS_PER_WRITE):
                     part = np.arange(start, min(len(violations), start + _ROWS_PER_WRITE))
                     self._write(self._cases(replay.process, violations, names, part, effects, culprit))
 
+    def _may_be_shown(self, process: str, violations: Violations) -> bool:
+        """Return whether any of one process's violations can come before what a full sample has."""
+        bar = self._bars.get(KINDS[violations.kind])
+        return bar is None or (not bool(violations.root.any()), process) <= bar
+
     def sample(self) -> list[Case]:
         """Return the kept violations in the order in which a person should meet them."""
-        self._trim(SAMPLE)
+        for kept in self._sample.values():
+            self._trim(kept)
         return sorted((case for cases in self._sample.values() for case in cases), key=lambda case: case.order)
 
     @property
@@ -187,14 +202,15 @@ class Collection:
 
     def _keep(self, cases: list[Case]) -> None:
         for case in cases:
-            self._sample[case.kind].append(case)
-        if sum(len(kept) for kept in self._sample.values()) > 16 * SAMPLE * len(KINDS):
-            self._trim(SAMPLE)
+            kept = self._sample[case.kind]
+            kept.append(case)
+            if len(kept) > 4 * SAMPLE:
+                self._trim(kept)
+                self._bars[case.kind] = not kept[-1].root, kept[-1].process or ""
 
-    def _trim(self, most: int) -> None:
-        for kept in self._sample.values():
-            kept.sort(key=lambda case: case.order)
-            del kept[most:]
+    def _trim(self, kept: list[Case]) -> None:
+        kept.sort(key=lambda case: case.order)
+        del kept[SAMPLE:]
 
     def _cases(
         self,
@@ -238,6 +254,13 @@ class Collection:
         return cases
 
     def _write(self, cases: list[Case]) -> None:
+        if self._writer is not None:
+            self._unwritten += cases
+            if len(self._unwritten) >= _ROWS_PER_WRITE:
+                self._write_out()
+
+    def _write_out(self) -> None:
+        cases, self._unwritten = self._unwritten, []
         if self._writer is None or not cases:
             return
         rows = {

@@ -1,0 +1,76 @@
+"""The sample of findings is the same whatever process comes first, and the file has them all."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+
+from causalcast.audit import findings
+from causalcast.audit.bundles import split
+from causalcast.audit.clocks import build_clock
+from causalcast.audit.findings import SAMPLE, Case, Collection
+from causalcast.audit.logs import digest
+from causalcast.audit.replay import replay
+from tests.audit.local import table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+    from causalcast.audit.clocks import Clock
+    from causalcast.audit.digests import LogBody
+    from causalcast.audit.violations import Replay
+
+
+def replays(processes: int) -> tuple[Clock, list[tuple[Replay, LogBody]]]:
+    """Of processes that miss ten of thirty messages each."""
+    rows: list[dict[str, Any]] = [
+        {"process": "s", "seq": n, "event": "broadcast", "origin": "s", "counter": n} for n in range(1, 31)
+    ]
+    for number in range(processes):
+        for seq, n in enumerate([n for n in range(1, 31) if n % 3 != number % 3], 1):
+            rows.append({"process": f"p{number:02}", "seq": seq, "event": "deliver", "origin": "s", "counter": n})
+    digests = [digest(process, columns) for process, columns in split(table(rows))]
+    logs = {index.process: index for index, _ in digests}
+    clock = build_clock(list(logs.values())).clock
+    return clock, [(replay(body, logs[body.process].marks, clock), body) for _, body in digests]
+
+
+def test_a_full_sample_holds_what_comes_first_in_whatever_order_processes_come() -> None:
+    clock, found = replays(90)
+    every: list[Case] = []
+    for result, body in found:
+        alone = Collection(clock, None)
+        alone.add(result, body.names)
+        every += alone.sample()
+    kinds = Counter(case.kind for case in every)
+    assert min(kinds.values()) > 4 * SAMPLE
+    ordered = sorted(every, key=lambda case: case.order)
+    first = [case for kind in kinds for case in [each for each in ordered if each.kind == kind][:SAMPLE]]
+
+    for seed in range(4):
+        random.Random(seed).shuffle(found)
+        collection = Collection(clock, None)
+        for result, body in found:
+            collection.add(result, body.names)
+
+        assert collection.sample() == sorted(first, key=lambda case: case.order)
+        assert collection.counts == kinds
+        assert collection.roots == Counter(case.kind for case in every if case.root)
+
+
+def test_the_file_has_all_findings_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(findings, "_ROWS_PER_WRITE", 7)
+    clock, found = replays(40)
+    with Collection(clock, tmp_path / "findings.parquet") as collection:
+        for result, body in found:
+            collection.add(result, body.names)
+
+    rows = pq.read_table(tmp_path / "findings.parquet").to_pylist()
+    assert Counter(row["kind"] for row in rows) == collection.counts
+    assert [row["process"] for row in rows] == sorted(row["process"] for row in rows)
+    assert pq.ParquetFile(tmp_path / "findings.parquet").num_row_groups > 10
