@@ -195,8 +195,13 @@ class ProcessTimeline:
 
     def moved(self, places: Ints) -> ProcessTimeline:
         """Return the same in slices that lie elsewhere."""
-        spreads = (each.moved(places) for each in (self.latency, self.stability, self.buffered))
-        return ProcessTimeline(moved(self.counts, places), *spreads, self.wait)
+        return ProcessTimeline(
+            counts=moved(self.counts, places),
+            latency=self.latency.moved(places),
+            stability=self.stability.moved(places),
+            buffered=self.buffered.moved(places),
+            wait=self.wait,
+        )
 
     def add_deliveries(self, grid: Grid, sent: Ints, arrived: Ints, bins: NDArray[np.int32]) -> None:
         """Add messages of others, by the broadcaster's time and this process's."""
@@ -217,7 +222,7 @@ class ProcessTimeline:
 def moved(counts: Ints, places: Ints) -> Ints:
     """Return the columns of counts by slice, added up where the slices lie now."""
     found = np.zeros_like(counts)
-    np.add.at(found, (slice(None), places), counts)
+    np.add.at(found.T, places, counts.T)
     return found
 
 
