@@ -249,7 +249,7 @@ def test_workers_that_do_not_share_the_output_folder_get_their_values_another_wa
 # ------------------------------------------------------------------------------------- killed
 
 
-def _audit_until(trace: Path, out: Path, step: int) -> None:
+def audit_until(trace: Path, out: Path, step: int) -> None:
     """Run an audit and end this process as `kill -9` does at a step: a stage, a value written, a file renamed."""
     passed = 0
 
@@ -294,7 +294,7 @@ def test_a_run_that_is_killed_anywhere_is_repeated_as_if_it_had_not_been(
         step += 1
         out = tmp_path / f"out{step}"
         shutil.copytree(base, out)
-        child = multiprocessing.get_context("fork").Process(target=_audit_until, args=(trace, out, step))
+        child = multiprocessing.get_context("fork").Process(target=audit_until, args=(trace, out, step))
         child.start()
         child.join(60)
         finished = child.exitcode == 0
