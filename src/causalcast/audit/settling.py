@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
 
 MOST_ROWS: Final = 2_000_000
 """Rows that are kept since they are not settled."""
-MOST_TOPICS: Final = 1_000
+MOST_CONCERNED: Final = 10_000
+"""Pairs of topics and processes that they concern up to which it is looked for what is settled."""
 _FOREVER: Final = 2**62
 _DUPLICATE: Final = CODE["duplicate"]
 _STABLE_ORDER: Final = CODE["stable-order"]
@@ -112,7 +114,7 @@ class Settling:
         turns = (JOIN, LEAVE, EVICT)
         return (
             not self.judged.known.findings
-            and len(self.clock.topics) <= MOST_TOPICS
+            and sum(map(len, self.concerned.values())) <= MOST_CONCERNED
             and not any(log.missing or log.conflicts or log.source.traffic[log.place].any() for log in logs)
             and not any(np.isin(source.marks.event, turns).any() for source in sources)
             and all(bool((log.source.spans[log.place] == log.source.times[log.place, :2]).all()) for log in logs)
@@ -161,12 +163,13 @@ class Settling:
             index = self.judged.logs[process].topics[topic]
             own = code.get(process, -1)
             part = slice(bodies.starts[k], bodies.starts[k + 1])
+            mine = bodies.counter[part][bodies.origin[part] == own]
             contiguous = index.counter.size and index.counter[-1] == index.before + index.counter.size
             self.sections[process, topic] = _Section(
                 names=code,
                 delivered=delivered[i],
                 stable=stable[i],
-                explicit=bool(bodies.explicit[k]) or bool((bodies.origin[part] == own).any()),
+                explicit=bool(bodies.explicit[k]) or bool(np.isin(mine, index.counter).any()),
                 sent=int(index.counter[-1]) if contiguous else index.before,
                 tags=bool(tags[i]) or (self.earlier is not None and topic in self.earlier.tagged),
             )
@@ -203,13 +206,20 @@ class Settling:
         begun |= {topic for topic, index in log.topics.items() if index.counter[:1].tolist() == [1]}
         return len(begun) > 1
 
-    def _concerned(self, topic: str) -> set[str]:
-        logs = self.judged.logs
+    @cached_property
+    def concerned(self) -> dict[str, frozenset[str]]:
+        """By topic, whom its messages concern."""
+        logs, topics = self.judged.logs, {*self.clock.topics, *self.upto}
         if not self.clock.subscriptions:
-            return set(logs)
-        before = self.earlier.concerned.get(topic, ()) if self.earlier is not None else ()
-        told = (process for process, log in logs.items() if any((mark.topic or "") == topic for mark in log.marks))
-        return {*before, *told, *(process for process, log in logs.items() if topic in log.topics)}
+            return dict.fromkeys(topics, frozenset(logs))
+        found: dict[str, set[str]] = {topic: set() for topic in topics}
+        if self.earlier is not None:
+            found |= {topic: set(processes) for topic, processes in self.earlier.concerned.items()}
+        for process, log in logs.items():
+            told = {mark.topic or "" for mark in log.marks if mark.event in (SUBSCRIBE, UNSUBSCRIBE)}
+            for topic in {*told, *log.topics} & topics:
+                found[topic].add(process)
+        return {topic: frozenset(processes) for topic, processes in found.items()}
 
     def _limits(self, topic: str) -> dict[str, int]:
         """Return up to which number each origin's messages can be left out."""
@@ -219,7 +229,7 @@ class Settling:
             return dict(before)
         known = np.array([before.get(origin, 0) for origin in clock.origins], dtype=np.int64)
         numbers = np.full(len(clock.origins), _FOREVER, dtype=np.int64)
-        concerned = self._concerned(topic)
+        concerned = self.concerned[topic]
         for process in concerned:
             section = self.sections.get((process, topic))
             reached = known
@@ -291,7 +301,7 @@ class Settling:
             totals=np.array([index.source.totals[index.place] for index in logs], dtype=np.int64),
             times=np.array([index.source.times[index.place] for index in logs], dtype=np.int64),
             upto=upto,
-            concerned={topic: frozenset(self._concerned(topic)) for topic in upto},
+            concerned={topic: self.concerned[topic] for topic in upto},
             tagged=frozenset(tagged),
             stable=frozenset(stable),
             reach={topic: reach for topic, reach in self.reach.items() if topic in upto},

@@ -7,7 +7,8 @@ by its bytes. A later run reads only what is new. It takes over
   have the same fingerprint, so that a file that grew is read from where it ended and a changed one from the first
   piece that changed;
 - the digest of a log, if the log consists of the same pieces;
-- the replay of a process, if its digest, its membership and the clocks of its topics are the same.
+- the replay of a process, if its digest, its membership and the clocks of its topics are the same;
+- what is settled, if all that it was made of is still there and the new rows let it be (`settled`, `continued`).
 
 All of it is taken over or done anew, never patched, so the result is that of a full run. The manifest names all that
 counts. It is written to a name of its own and renamed, and only files that no manifest names are removed: a run that
