@@ -54,6 +54,7 @@ SQUARE: Final = 30_000
 NUMPY: Final = 20 * MILLION
 """Events up to which the NumPy process is run too: it holds them all at once."""
 AGAIN: Final = 2 * MILLION
+LITTLE: Final = 100_000
 MEMORY: Final = 120
 """Bytes for each event, by which it is judged whether there is memory enough."""
 _SUBREAPER: Final = 36
@@ -289,15 +290,15 @@ def _shape(name: str, make: Callable[[Path], int]) -> Case:
 def _again(events: int) -> Case:
     """A run, and a second one with the same output folder after every log has grown by one per cent.
 
-    What a run costs that has nothing to do is measured too, and taken from both: a full run of an empty trace, and a
-    second run of one.
+    What a run costs that has little to do is measured too, and taken from each: a full run of a trace of `LITTLE`
+    events, and a second one of it to which nothing was added.
     """
     with tempfile.TemporaryDirectory(prefix="causalcast-bench-") as name:
         trace, out, little = (Path(name) / each for each in ("trace", "out", "little"))
         trace.mkdir()
         little.mkdir()
         rows = write_lines(trace, 10, events)
-        write_lines(little, 10, 100)
+        write_lines(little, 10, LITTLE)
         whole = {path: path.read_bytes() for path in trace.iterdir()}
         for path, data in whole.items():
             path.write_bytes(data[: data.rindex(b"\n", 0, len(data) * 99 // 100) + 1])

@@ -54,7 +54,7 @@ def same_outputs(one: Path, other: Path) -> bool:
     return tables and (one / "audit.json").read_bytes() == (other / "audit.json").read_bytes()
 
 
-@pytest.mark.parametrize("seeds", [range(first, first + 6) for first in (0, 6)])
+@pytest.mark.parametrize("seeds", [range(first, first + 5) for first in (0, 5)])
 def test_a_run_that_goes_on_says_what_a_run_from_the_start_says(runs: list[bool], tmp_path: Path, seeds: range) -> None:
     for seed in seeds:
         rng = random.Random(seed)
@@ -68,7 +68,7 @@ def test_a_run_that_goes_on_says_what_a_run_from_the_start_says(runs: list[bool]
         run_audit([trace], out=tmp_path / f"{seed}.whole", crashed=crashed)
         assert same_outputs(out, tmp_path / f"{seed}.whole"), seed
 
-    assert sum(runs) > 4
+    assert sum(runs) > 3
 
 
 # ------------------------------------------------------------------------------------- one thing at a time

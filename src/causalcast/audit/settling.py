@@ -38,6 +38,8 @@ MOST_ROWS: Final = 2_000_000
 """Rows that are kept since they are not settled."""
 MOST_CONCERNED: Final = 10_000
 """Pairs of topics and processes that they concern up to which it is looked for what is settled."""
+MOST_FOUND: Final = 100_000
+"""Findings up to which it is looked for what is settled."""
 _FOREVER: Final = 2**62
 _DUPLICATE: Final = CODE["duplicate"]
 _STABLE_ORDER: Final = CODE["stable-order"]
@@ -115,6 +117,7 @@ class Settling:
         return (
             not self.judged.known.findings
             and sum(map(len, self.concerned.values())) <= MOST_CONCERNED
+            and sum(len(found) for replay in self.judged.closely for found in replay.violations) <= MOST_FOUND
             and not any(log.missing or log.conflicts or log.source.traffic[log.place].any() for log in logs)
             and not any(np.isin(source.marks.event, turns).any() for source in sources)
             and all(bool((log.source.spans[log.place] == log.source.times[log.place, :2]).all()) for log in logs)
