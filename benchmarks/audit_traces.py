@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -117,6 +118,31 @@ def write_crash(folder: Path, processes: int, events: int) -> int:
     seq = pa.array(np.arange(1, kept.num_rows + 1))
     pq.write_table(kept.set_column(kept.schema.get_field_index("seq"), "seq", seq), path, compression="zstd")
     return rows - int(given.sum()) + 1
+
+
+def without_one_each(write: Callable[[Path, int, int], int], column: str) -> Callable[[Path, int, int], int]:
+    """Return a function that writes a trace in one file, but without one delivery of each value of a column."""
+
+    def written(folder: Path, number: int, events: int) -> int:
+        write(folder, number, events)
+        path = folder / "all.parquet"
+        whole = pq.read_table(path).combine_chunks()
+        given = np.flatnonzero(np.asarray(pc.equal(whole["event"], "deliver")))
+        given = np.random.default_rng(1).permutation(given)
+        value = np.asarray(pc.dictionary_encode(whole[column]).combine_chunks().indices)
+        kept = np.ones(whole.num_rows, dtype=bool)
+        kept[given[np.unique(value[given], return_index=True)[1]]] = False
+        left = whole.filter(pa.array(kept))
+        process = np.asarray(pc.dictionary_encode(left["process"]).combine_chunks().indices)
+        order = np.lexsort((np.asarray(left["seq"]), process))
+        sizes = np.bincount(process)
+        seq = np.empty(order.size, dtype=np.int64)
+        seq[order] = np.arange(1, order.size + 1) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        left = left.set_column(left.schema.get_field_index("seq"), "seq", pa.array(seq))
+        pq.write_table(left, path, compression="zstd", row_group_size=200_000)
+        return int(kept.sum())
+
+    return written
 
 
 def write_topics(folder: Path, topics: int, events: int, members: int = 4) -> int:

@@ -6,10 +6,10 @@ daemon ignores the end of its workers, and the kernel charges nobody for a child
 worker used is sampled too. The NumPy side reads the same Parquet files with pyarrow and runs the audit's kernels
 without Spark, all in one process.
 
-    python -m benchmarks.bench_audit [--sizes EVENTS,...] [--again EVENTS]
+    python -m benchmarks.bench_audit [--sizes EVENTS,... | --again EVENTS | --only published|crossing|shapes|lacking|again]
 
-Without sizes it runs 1, 10 and 100 million events, and a million in several shapes; with sizes, those only. What needs
-more memory than there is free is left out, and said to be.
+Without options it runs 1, 10 and 100 million events, and a million in several shapes; with sizes, those only. What
+needs more memory than there is free is left out, and said to be.
 """
 
 from __future__ import annotations
@@ -32,7 +32,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from benchmarks.audit_traces import write_crash, write_hub, write_joined, write_lines, write_topics, write_trace
+from benchmarks.audit_traces import (
+    without_one_each,
+    write_crash,
+    write_hub,
+    write_joined,
+    write_lines,
+    write_topics,
+    write_trace,
+)
 from benchmarks.published_checks import algorithm_14, algorithm_16
 from benchmarks.report import Case, write
 
@@ -49,6 +57,8 @@ PUBLISHED: Final = (
     *((10, MILLION), (50, MILLION), (100, MILLION)),
 )
 """Processes and events of the runs that the published checkers judge."""
+CROSSING: Final = (10_000, 400_000)
+"""Events between which the kernels come to be cheaper than algorithm 14."""
 SQUARE: Final = 30_000
 """Events up to which algorithm 16 is run: it grows with their square."""
 NUMPY: Final = 20 * MILLION
@@ -201,6 +211,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", help="numbers of events, with commas between them", type=_sizes, default=[])
     parser.add_argument("--again", help="only a run of so many events and one on 1 %% more", type=int, metavar="EVENTS")
+    parser.add_argument("--only", choices=PARTS, help="run this part alone")
     parser.add_argument("--side", choices=["numpy", "spark"], help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("folder", nargs="?", type=Path, help=argparse.SUPPRESS)
@@ -216,16 +227,15 @@ def main() -> None:
         write("audit_again", [_again(arguments.again)])
         return
     if arguments.sizes:
-        cases = [case for events in arguments.sizes for case in _cases(events)]
-        write("audit_sizes", cases)
-    else:
-        _published(*PUBLISHED[0])  # which imports what the others would be charged for
-        write("audit_published", [_published(processes, events) for processes, events in PUBLISHED])
-        write("audit_shapes", [_shape(*shape) for shape in SHAPES])
-        write("audit_again", [_again(AGAIN)])
+        write("audit_sizes", [case for events in arguments.sizes for case in _cases(events)])
+    for part, run in PARTS.items():
+        if arguments.only == part or not (arguments.only or arguments.sizes):
+            run()
+    if arguments.only is None and not arguments.sizes:
         write("audit", [case for events in SIZES for case in _cases(events)])
-    print("verdicts: pass")
-    print(f"target: ratio_to_numpy at most {TARGET} at 10 million events")
+    print("verdicts: as they must be")
+    if arguments.only is None:
+        print(f"target: ratio_to_numpy at most {TARGET} at 10 million events")
 
 
 def _sizes(text: str) -> list[int]:
@@ -277,13 +287,13 @@ def _large(processes: int, events: int) -> Case:
     )
 
 
-def _shape(name: str, make: Callable[[Path], int]) -> Case:
+def _shape(name: str, make: Callable[[Path], int], verdict: str = "pass") -> Case:
     """A run of an unusual shape, on Spark only."""
     with tempfile.TemporaryDirectory(prefix="causalcast-bench-") as folder:
         rows = make(Path(folder))
         spark = measure("spark", Path(folder))
-    if spark["verdict"] != "pass" or spark["events"] != rows:
-        raise SystemExit(f"a correct run does not pass: {name}: {spark}")
+    if spark["verdict"] != verdict or spark["events"] != rows:
+        raise SystemExit(f"the verdict is not {verdict}: {name}: {spark}")
     return Case(name, {"events": rows} | _figures(spark, rows))
 
 
@@ -345,10 +355,23 @@ SHAPES: Final[tuple[tuple[str, Callable[[Path], int]], ...]] = (
 )
 
 
-def _published(processes: int, events: int) -> Case:
+LACKING: Final[tuple[tuple[str, Callable[[Path], int]], ...]] = (
+    (
+        "10,000 topics, in each one delivery is missing",
+        lambda folder: without_one_each(write_topics, "topic")(folder, 10_000, MILLION),
+    ),
+    (
+        "10,000 processes, each misses one delivery",
+        lambda folder: without_one_each(write_joined, "process")(folder, 10_000, MILLION),
+    ),
+)
+
+
+def _published(processes: int, events: int, square: int = SQUARE) -> Case:
     """The published checkers and the kernels, each in this process; seconds of CPU.
 
-    The checkers are given the logs as lists that were made before. The kernels read the files.
+    The checkers are given the logs as lists that were made before. The kernels read the files. Algorithm 16 is run on
+    up to `square` events.
     """
     with tempfile.TemporaryDirectory(prefix="causalcast-bench-") as name:
         folder = Path(name)
@@ -361,7 +384,7 @@ def _published(processes: int, events: int) -> Case:
             logs.append(list(zip(origins, table.column("counter").to_pylist(), strict=True)))
         figures = {"reading_for_them_cpu_seconds": time.process_time() - began}
         for label, check in (("algorithm_16", algorithm_16), ("algorithm_14", algorithm_14)):
-            if check is algorithm_16 and events > SQUARE:
+            if check is algorithm_16 and events > square:
                 continue
             began = time.process_time()
             if not check(logs):
@@ -372,6 +395,40 @@ def _published(processes: int, events: int) -> Case:
         figures["kernels_cpu_seconds"] = time.process_time() - began
         figures["kernels_to_algorithm_14"] = figures["kernels_cpu_seconds"] / figures["algorithm_14_cpu_seconds"]
     return Case(f"{events:,} events, {processes} processes", figures)
+
+
+def _cross(processes: int) -> Case:
+    """Look for the number of events from which on the kernels are cheaper than algorithm 14, to within a quarter."""
+    ratios: dict[int, float] = {}
+
+    def dearer(events: int) -> bool:
+        ratios[events] = _published(processes, events, square=0).figures["kernels_to_algorithm_14"]
+        return ratios[events] > 1
+
+    low, high = CROSSING
+    if not dearer(low) or dearer(high):
+        raise SystemExit(f"no crossing between {low:,} and {high:,} events: {ratios}")
+    while high > 1.25 * low:
+        middle = 1000 * round((low * high) ** 0.5 / 1000)
+        low, high = (middle, high) if dearer(middle) else (low, middle)
+    figures = {"algorithm_14_is_cheaper_at_events": low, "kernels_to_14_there": ratios[low]}
+    return Case(
+        f"{processes} processes", figures | {"kernels_are_cheaper_at_events": high, "to_14_there": ratios[high]}
+    )
+
+
+def _all_published() -> None:
+    _published(*PUBLISHED[0])  # which imports what the others would be charged for
+    write("audit_published", [_published(processes, events) for processes, events in PUBLISHED])
+
+
+PARTS: Final[dict[str, Callable[[], None]]] = {
+    "published": _all_published,
+    "crossing": lambda: write("audit_crossing", [_cross(processes) for processes in (10, 50, 100)]),
+    "shapes": lambda: write("audit_shapes", [_shape(*shape) for shape in SHAPES]),
+    "lacking": lambda: write("audit_lacking", [_shape(*shape, verdict="fail") for shape in LACKING]),
+    "again": lambda: write("audit_again", [_again(AGAIN)]),
+}
 
 
 if __name__ == "__main__":
