@@ -6,7 +6,7 @@ daemon ignores the end of its workers, and the kernel charges nobody for a child
 worker used is sampled too. The NumPy side reads the same Parquet files with pyarrow and runs the audit's kernels
 without Spark, all in one process.
 
-    python -m benchmarks.bench_audit [--sizes EVENTS,... | --again EVENTS | --only published|crossing|shapes|lacking|again]
+    python -m benchmarks.bench_audit [--sizes EVENTS,... | --again EVENTS | --only PART]
 
 Without options it runs 1, 10 and 100 million events, and a million in several shapes; with sizes, those only. What
 needs more memory than there is free is left out, and said to be.
