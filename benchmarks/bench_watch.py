@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from causalcast.audit.live import Progress
 
 WRITERS: Final = 3
-ROWS_PER_SECOND: Final = 1_000
+ROWS_PER_SECOND: Final = 500
 """Of all writers."""
 BETWEEN_FAULTS: Final = 2.0
 """Seconds, in each process."""
-BACKLOG: Final = 150_000
+BACKLOG: Final = 100_000
 """Rows that are there before watch starts."""
 _TURN: Final = 0.01
 _PATIENCE: Final = 240.0
@@ -84,6 +84,8 @@ class Watched:
     """What was seen of one run of watch."""
 
     shown: dict[tuple[str, str], float] = field(default_factory=dict)
+    said: list[str] = field(default_factory=list)
+    """All other lines that it printed."""
     samples: list[tuple[float, Progress, int]] = field(default_factory=list)
     """When, what had been judged by then, and the bytes of the state."""
 
@@ -110,6 +112,8 @@ def watching(folder: Path, state: Path) -> Iterator[Watched]:
         for line in process.stderr:
             if found := _FOUND.search(line):
                 watched.shown.setdefault((found[1], found[2]), time.time())
+            else:
+                watched.said.append(line)
 
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
@@ -125,7 +129,9 @@ def watching(folder: Path, state: Path) -> Iterator[Watched]:
     reader.join()
     expected = 1 if watched.shown else 0
     if process.returncode != expected:
-        raise SystemExit(f"watch ended with {process.returncode} and not with {expected}")
+        raise SystemExit(
+            f"watch ended with {process.returncode} and not with {expected}:\n{''.join(watched.said[-20:])}"
+        )
 
 
 def follow(watched: Watched, state: Path, rows: int) -> None:
@@ -166,9 +172,9 @@ def paced(seconds: float) -> Case:
         "delay_longest_seconds": max(delays),
         "step_median_seconds": float(np.median([progress.seconds for _, progress, _ in judged])),
     }
-    for label, some in (("first", judged[part : 2 * part]), ("last", judged[-part:])):
-        figures[f"rows_held_{label}_quarters"] = float(np.median([progress.window.rows for _, progress, _ in some]))
-        figures[f"state_kib_{label}_quarters"] = float(np.median([size for _, _, size in some])) / 1024
+    for label, some in (("second", judged[part : 2 * part]), ("last", judged[-part:])):
+        figures[f"rows_held_{label}_quarter"] = float(np.median([progress.window.rows for _, progress, _ in some]))
+        figures[f"state_kib_{label}_quarter"] = float(np.median([size for _, _, size in some])) / 1024
     return Case(f"{WRITERS} processes write {ROWS_PER_SECOND:,} rows a second for {seconds:.0f} s", figures)
 
 
@@ -192,7 +198,7 @@ def backlog() -> Case:
 def main() -> None:
     """Measure, print, and keep the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=40.0, help="how long the processes write")
+    parser.add_argument("--seconds", type=float, default=60.0, help="how long the processes write")
     arguments = parser.parse_args()
     write("watch", [paced(arguments.seconds), backlog()])
 
