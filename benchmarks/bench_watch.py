@@ -200,7 +200,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0, help="how long the processes write")
     arguments = parser.parse_args()
-    write("watch", [paced(arguments.seconds), backlog()])
+    write("watch", [paced(arguments.seconds)])
+    write("watch_backlog", [backlog()])
 
 
 if __name__ == "__main__":
