@@ -237,7 +237,7 @@ def test_a_parquet_file_cut_short_or_overwritten_is_named(spark: SparkSession, t
 
 
 def test_parquet_files_of_unlike_schemas_are_read_together_or_refused(spark: SparkSession, tmp_path: Path) -> None:
-    newer = [row | {"region": "eu", "schema": 2} for row in PAIR if row["process"] == "b"]
+    newer = [row | {"region": "eu", "zone": 2} for row in PAIR if row["process"] == "b"]
     pq.write_table(pa.Table.from_pylist([row for row in PAIR if row["process"] == "a"]), tmp_path / "1.parquet")
     pq.write_table(pa.Table.from_pylist(newer), tmp_path / "2.parquet")
     assert run_audit([tmp_path]).verdict == "pass"
@@ -245,6 +245,10 @@ def test_parquet_files_of_unlike_schemas_are_read_together_or_refused(spark: Spa
     unlike = pa.Table.from_pylist([row | {"seq": str(row["seq"])} for row in newer])
     pq.write_table(unlike, tmp_path / "2.parquet")
     assert run_audit([tmp_path]).verdict == "pass"
+
+    pq.write_table(pa.Table.from_pylist([row | {"schema": 2} for row in newer]), tmp_path / "2.parquet")
+    with pytest.raises(InputUnusable, match=rf"{tmp_path}/2.parquet: trace schema 2"):
+        run_audit([tmp_path])
 
     pq.write_table(pa.table({"process": ["a"], "what": ["b"]}), tmp_path / "2.parquet")
     with pytest.raises(InputUnusable, match=rf"{tmp_path}/2.parquet: no trace: it has no column event, seq"):
