@@ -308,16 +308,17 @@ class DynamicHost(Host):
                 try:
                     message = follow(peer, messages)
                 except UNDECODABLE:
-                    done = len(bodies) - length_hint(rest) - 1
-                    self._receive(cast("MemberLink", link), bodies[done])
+                    self._receive(cast("MemberLink", link), bodies[len(bodies) - length_hint(rest) - 1])
                 else:
                     if message is not None:
-                        done = len(bodies) - length_hint(rest) - 1
                         receive(peer, message)
                 done = len(bodies) - length_hint(rest)
         except (*UNDECODABLE, ProtocolViolationError) as error:
             raise LinkError(f"{peer} sent what no correct member sends: {error}") from None
         finally:
+            if done < len(bodies):
+                # The one in hand was not taken.
+                done = max(done, len(bodies) - length_hint(rest) - 1)
             if done and self._journal is not None:
                 self._done_with(peer, bodies[:done])
             if done < len(bodies):
