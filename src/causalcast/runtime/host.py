@@ -128,8 +128,6 @@ class Host(BaseHost):
                 f"the journal {journal.path} cannot be taken up: {error}; it is left as it is"
             ) from error
         journal.log.clear()
-        if not self.queue:
-            self.arrived.clear()
         self._full = {link for link in self._links.values() if link.full}
         if journal.life == 1:
             return None
