@@ -136,13 +136,14 @@ def spark_session(master: str | None) -> Iterator[SparkSession]:
     scratch = Path(tempfile.mkdtemp(prefix="causalcast-spark-"))
     before = {name: os.environ.get(name) for name in _ENVIRONMENT}
     try:
-        with _own_interrupts():
-            session = _start(Sessions, master, scratch)
-        try:
-            yield session
-        finally:
-            session.stop()
-            _end_gateway()
+        with _without_interrupted_commands():
+            with _own_interrupts():
+                session = _start(Sessions, master, scratch)
+            try:
+                yield session
+            finally:
+                session.stop()
+                _end_gateway()
     finally:
         _restore(before)
         shutil.rmtree(scratch, ignore_errors=True)
@@ -150,14 +151,24 @@ def spark_session(master: str | None) -> Iterator[SparkSession]:
 
 @contextlib.contextmanager
 def _own_interrupts() -> Iterator[None]:
-    """Keep Ctrl-C what it was before: PySpark takes it over with its start, and py4j logs a traceback when it comes."""
+    """Keep Ctrl-C what it was before: PySpark takes it over with its start."""
     before = signal.getsignal(signal.SIGINT)
-    logging.getLogger().addFilter(_says_more_than_interrupted)
     try:
         yield
     finally:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def _without_interrupted_commands() -> Iterator[None]:
+    """Leave out the traceback that py4j logs when Ctrl-C comes."""
+    root = logging.getLogger()
+    root.addFilter(_says_more_than_interrupted)
+    try:
+        yield
+    finally:
+        root.removeFilter(_says_more_than_interrupted)
 
 
 def _says_more_than_interrupted(record: logging.LogRecord) -> bool:
