@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from causalcast.trace import (
     EVENTS,
     JsonLinesWriter,
-    OtherSchema,
+    OtherSchemaError,
     ParquetWriter,
     TraceEvent,
     TraceReadError,
@@ -158,7 +158,7 @@ def test_a_line_of_another_schema_version_is_refused(said: str, tmp_path: Path) 
     file = tmp_path / "a.jsonl"
     file.write_text('{"process":"p","seq":1,"event":"join","schema":1}\n{"seq":[],"s\\u0063hema":' + said + "}\n")
 
-    with pytest.raises(OtherSchema, match=r"a\.jsonl:2: trace schema .*, and what is read here is schema 1"):
+    with pytest.raises(OtherSchemaError, match=r"a\.jsonl:2: trace schema .*, and what is read here is schema 1"):
         list(read_jsonl(file))
     with pytest.raises(ImportUnusable, match=r"a\.jsonl:2: trace schema "):
         list(schema1(file))
@@ -170,7 +170,7 @@ def test_a_parquet_file_of_another_schema_version_is_refused(tmp_path: Path) -> 
     pq.write_table(table.append_column("schema", pa.array([1, 2])), tmp_path / "b.parquet")
 
     for name, place in (("a.parquet", "a.parquet:0"), ("b.parquet", "b.parquet:2")):
-        with pytest.raises(OtherSchema, match=rf"{place}: trace schema 2, and"):
+        with pytest.raises(OtherSchemaError, match=rf"{place}: trace schema 2, and"):
             list(read_parquet(tmp_path / name))
         with pytest.raises(ImportUnusable, match=rf"{name}.*: trace schema 2, and"):
             list(schema1(tmp_path / name))

@@ -1,6 +1,6 @@
 """The trace: its schema, writers and readers."""
 
-from causalcast.trace.reader import OtherSchema, TraceReadError, read_jsonl, read_parquet
+from causalcast.trace.reader import OtherSchemaError, TraceReadError, read_jsonl, read_parquet
 from causalcast.trace.schema import EVENTS, MEMBERSHIP_EVENTS, MESSAGE_EVENTS, SCHEMA_VERSION, TraceEvent
 from causalcast.trace.writer import JsonLinesWriter, ParquetWriter, TraceSink, TraceWriteError
 
@@ -10,7 +10,7 @@ __all__ = [
     "MESSAGE_EVENTS",
     "SCHEMA_VERSION",
     "JsonLinesWriter",
-    "OtherSchema",
+    "OtherSchemaError",
     "ParquetWriter",
     "TraceEvent",
     "TraceReadError",

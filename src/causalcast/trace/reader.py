@@ -26,7 +26,7 @@ class TraceReadError(CausalcastError, ValueError):
         self.reason = reason
 
 
-class OtherSchema(TraceReadError):  # noqa: N818
+class OtherSchemaError(TraceReadError):
     """A trace, or a row of one, that says another schema version: none of it means what it seems to."""
 
 
@@ -35,7 +35,7 @@ def read_jsonl(path: str | os.PathLike[str]) -> Iterator[TraceEvent]:
 
     Raises:
         TraceReadError: at the first line that is no event; what came before it has been yielded.
-        OtherSchema: at the first line that says another schema version.
+        OtherSchemaError: at the first line that says another schema version.
         OSError: the file cannot be read.
     """
     source = Path(path)
@@ -45,7 +45,7 @@ def read_jsonl(path: str | os.PathLike[str]) -> Iterator[TraceEvent]:
             if not line.strip():
                 continue
             if reason := refusal_of(line):
-                raise OtherSchema(source, number, reason)
+                raise OtherSchemaError(source, number, reason)
             try:
                 event = decode(line)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -58,7 +58,7 @@ def read_parquet(path: str | os.PathLike[str]) -> Iterator[TraceEvent]:
 
     Raises:
         TraceReadError: at the first row that is no event, or at row 0 when this is no Parquet file.
-        OtherSchema: the file, or a row of it, says another schema version.
+        OtherSchemaError: the file, or a row of it, says another schema version.
         OSError: the file cannot be read.
     """
     import pyarrow as pa  # noqa: PLC0415 - an optional dependency
@@ -71,7 +71,7 @@ def read_parquet(path: str | os.PathLike[str]) -> Iterator[TraceEvent]:
         raise TraceReadError(source, 0, str(error)) from error
     with file:
         if reason := other_schema((file.metadata.metadata or {}).get(SCHEMA_KEY)):
-            raise OtherSchema(source, 0, reason)
+            raise OtherSchemaError(source, 0, reason)
         names = (*TraceEvent.__struct_fields__, SCHEMA_FIELD)
         present = [name for name in names if name in file.schema_arrow.names]
         number = 0
@@ -79,7 +79,7 @@ def read_parquet(path: str | os.PathLike[str]) -> Iterator[TraceEvent]:
             for row in batch.to_pylist():
                 number += 1
                 if reason := other_schema(row.pop(SCHEMA_FIELD, None)):
-                    raise OtherSchema(source, number, reason)
+                    raise OtherSchemaError(source, number, reason)
                 yield _checked(_from_row(row, source, number), source, number)
 
 
