@@ -94,11 +94,23 @@ def test_every_schedule_with_a_link_that_breaks(name: str) -> None:
     explored(case(name, TRIANGLE, (1, 0, 0), breaks=(1, 0, 0), sizes=None))
 
 
-@pytest.mark.parametrize("name", ["pc", "prc", "cptcast"])
-def test_every_schedule_of_four_processes(name: str) -> None:
-    line: Edges = (*LINE, ("c", "d"))
+FOUR = (*NAMES, "d")
+ROW: Edges = (*LINE, ("c", "d"))
+SQUARE: Edges = (*ROW, ("a", "d"))
+OF_FOUR: dict[str, tuple[Edges, tuple[int, ...], tuple[Any, ...], dict[str, Any]]] = {
+    "a link added": (ROW, (1, 0, 0, 0), (Suspect("a", "d"),), {}),
+    "a link removed": (SQUARE, (1, 0, 1, 0), (Suspect("a", "d"),), {}),
+    "a process joins": (LINE, (1, 0, 1, 0), (Join("d", "c"),), {}),
+    "a process crashes": (SQUARE, (1, 0, 0, 0), (), {"crashes": (0, 1, 0, 0)}),
+}
+
+
+@pytest.mark.parametrize("what", list(OF_FOUR))
+@pytest.mark.parametrize("name", STACKS)
+def test_every_schedule_of_four_processes(name: str, what: str) -> None:
+    edges, broadcasts, steps, more = OF_FOUR[what]
     routes = {("a", "d"): ("a", "b", "c", "d"), ("d", "a"): ("d", "c", "b", "a")}
-    explored(case(name, line, (1, 0, 0, 0), Suspect("a", "d"), names=(*NAMES, "d"), routes=routes))
+    assert explored(case(name, edges, broadcasts, *steps, names=FOUR, routes=routes, **more)).states > 150
 
 
 def test_the_way_of_a_control_message_breaks_and_another_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
