@@ -109,6 +109,19 @@ def test_a_tenth_crashes_and_the_rest_is_one_overlay() -> None:
     assert dict(judge.faults) == {}
 
 
+def test_views_of_cyclon_are_full_after_a_few_rounds() -> None:
+    """Nobody is left with two neighbours, who may crash together."""
+    names = process_names(100)
+    run, _ = judged(
+        STACKS["cptcast-cyclon"], 100, times=[20 * S], speakers=set(names[:1]),
+        faults=[Crash(name, 40 * S) for name in names[3::10]], until_ns=100 * S,
+    )  # fmt: skip
+    check(run)
+    views: list[Any] = [run.hosts[name].process.membership for name in neighbours(run)]  # type: ignore[attr-defined]
+    assert min(len(view.arcs) for view in views) >= 6
+    assert min(len(view._theirs) for view in views) >= 2
+
+
 def test_a_send_races_the_parting_of_neighbours() -> None:
     """USERS 16: whoever parts, messages under way on that link are lost or arrive, and nothing else."""
     edges = (("a", "b"), ("b", "c"), ("a", "c"))

@@ -353,11 +353,18 @@ class Arcs(Overlay):
         else:
             given = tuple(self._sample(sender, len(names)))
             self._port.send((sender,), Exchange(True, tuple(self.name if name == sender else name for name in given)))
-        # An arc to the other side becomes, there, one from it to here.
+        self._trade(sender, given, names)
+
+    def _trade(self, partner: ProcessId, given: Sequence[ProcessId], names: Sequence[ProcessId]) -> None:
+        """Part with arcs and take others. An arc to the other side becomes, there, one from it to here."""
         for name in given:
             self._give(name)
         for name in names:
-            self._take(name, (self.name, sender, name) if name != sender else ())
+            self._take_from(partner, name)
+
+    def _take_from(self, partner: ProcessId, name: ProcessId) -> None:
+        """One more arc, to `name`, which `partner` gave."""
+        self._take(name, (self.name, partner, name) if name != partner else ())
 
     # ------------------------------------------------------------------ time
 

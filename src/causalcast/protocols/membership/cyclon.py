@@ -2,12 +2,12 @@
 
 Source: document 000, section 2.2.1, after Voulgaris, Gavidia and van Steen, "Cyclon: inexpensive membership management
 for unstructured P2P overlays" (2005); the other membership that 000 section 5.2 asks for. A round gives the oldest arc
-and a few more to the end of that arc, which takes one to here instead, and gets as many back; what comes back fills
-what went. Per process: the arcs of its view, and whose arcs lead here.
+and a few more to the end of that arc, which takes one to here instead, and gets a few back. What comes back fills the
+room that there is, then the places of what went. Per process: the arcs of its view, and whose arcs lead here.
 
 A joiner is introduced as in Spray, by the ends of its contact's arcs, each of which puts out its oldest arc for it if
-its view is full (the paper walks at random instead). A view that lost arcs is filled by exchanges, or from those who
-have arcs to here.
+its view is full (the paper walks at random instead). Its own view, like one that lost arcs, is filled by exchanges, or
+from those who have arcs to here.
 """
 
 from __future__ import annotations
@@ -57,5 +57,18 @@ class Cyclon(Arcs):
     def _sample(self, partner: ProcessId, asked: int | None) -> list[ProcessId]:
         usable = [peer for peer in self._view if self._usable(peer) and peer != partner]
         if asked is not None:
-            return self._port.random.sample(usable, min(asked, len(usable)))
+            return self._port.random.sample(usable, min(self.of.exchanged, len(usable)))
         return [partner, *self._port.random.sample(usable, min(self.of.exchanged - 1, len(usable)))]
+
+    def _trade(self, partner: ProcessId, given: Sequence[ProcessId], names: Sequence[ProcessId]) -> None:
+        if partner in given:
+            self._give(partner)
+        places = [name for name in given if name != partner]
+        for name in names:
+            if name == self.name or name in self._view:
+                continue
+            if len(self._view) >= self.of.view:
+                if not places:
+                    return
+                self._give(places.pop())
+            self._take_from(partner, name)
