@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from causalcast.audit import clock_stages as stages
+from causalcast.audit.errors import InputUnusable
 from causalcast.audit.outputs import to_json
 from causalcast.audit.pipeline import run_audit
 from causalcast.trace.importers import ClockedEvent, opentelemetry, write_import
@@ -110,6 +111,17 @@ def test_what_an_import_set_aside_or_lost_is_never_a_pass(spark: SparkSession, t
     assert answer["counts"] == {"absent-log": 3, "clock-gap": 1}
     assert answer["quarantine"] == [{"file": "log", "line": 3, "reason": "bad"}]
     assert any("goes from 1 to event 3: 1 event is missing (log:2)" in f["detail"] for f in answer["findings"])
+
+
+def test_clocks_without_an_event_and_imports_that_were_killed_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "clocks.import").write_text("")
+    with pytest.raises(InputUnusable, match=f"{tmp_path}: no rows"):
+        run_audit([tmp_path])
+
+    (tmp_path / "trace.jsonl").write_text('{"process":"a","seq":1,"event":"join"}\n')
+    (tmp_path / "clocks.import").rename(tmp_path / ".clocks.import.tmp")
+    with pytest.raises(InputUnusable, match=r"\.clocks\.import\.tmp: an import was ended before it was done"):
+        run_audit([tmp_path])
 
 
 def test_spans_are_checked_for_their_causes(spark: SparkSession, tmp_path: Path) -> None:

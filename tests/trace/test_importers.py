@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,7 +28,6 @@ from tests.trace.public_logs import AKKA, EVENTS, LOGS, folders, items
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
 
 def clocked(found: Iterable[Any]) -> list[ClockedEvent]:
@@ -294,6 +294,30 @@ def test_an_import_writes_what_there_is_and_mixes_with_nothing(tmp_path: Path) -
     assert sorted(path.name for path in out.iterdir()) == [CLOCKS_FILE, REJECTED_FILE]
     with pytest.raises(ImportUnusable, match="not empty"):
         write_import([event], out)
+
+
+def test_an_import_that_is_killed_between_its_files_leaves_none_that_could_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was set aside gets its name first, clocks last: an audit refuses a folder with clocks that are not whole."""
+    given = (TraceEvent("a", 1, "join"), ClockedEvent("a", "f", 1, {"a": 1}), Rejected("f", 2, "bad", "x"))
+    named = Path.rename
+    for killed_at in range(3):
+        left = [killed_at]
+
+        def rename(self: Path, target: Path, left: list[int] = left) -> Path:
+            if not left[0]:
+                raise KeyboardInterrupt
+            left[0] -= 1
+            return named(self, target)
+
+        monkeypatch.setattr(Path, "rename", rename)
+        monkeypatch.setattr(Path, "unlink", lambda *_, **__: None)  # a kill removes nothing
+        out = tmp_path / str(killed_at)
+        with pytest.raises(KeyboardInterrupt):
+            write_import(given, out)
+
+        assert {path.name for path in out.iterdir()} >= {".clocks.import.tmp", *["rejected.import"][:killed_at]}
 
 
 def test_nothing_to_import_leaves_nothing_behind(tmp_path: Path) -> None:

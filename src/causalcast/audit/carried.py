@@ -26,10 +26,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from causalcast.audit import clock_stages as stages
-from causalcast.audit.errors import InputUnusable
+from causalcast.audit.errors import InputUnusable, NoTraceFile
+from causalcast.audit.files import all_below, literal
 from causalcast.audit.graph import circle
 from causalcast.audit.result import AuditResult, Finding, ProcessSummary, Quarantined
-from causalcast.trace.importers.items import CLOCKS_FILE, MAX_TEXT, REJECTED_FILE
+from causalcast.trace.importers.items import CLOCKS_FILE, MAX_TEXT, REJECTED_FILE, unfinished
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -74,7 +75,11 @@ class Carried:
 
 
 def find_carried(sources: Sequence[str | Path]) -> Files:
-    """Return the files that imports left in the folders among `sources`, at any depth."""
+    """Return the files that imports left in the folders among `sources`, at any depth.
+
+    Raises:
+        InputUnusable: a folder cannot be listed, or holds an import that was ended before it was done.
+    """
     clocks: list[Path] = []
     rejected: list[Path] = []
     traces: list[str | Path] = []
@@ -82,12 +87,24 @@ def find_carried(sources: Sequence[str | Path]) -> Files:
         folder = Path(source)
         mine: list[Path] = []
         if "://" not in str(source) and folder.is_dir():
-            mine = sorted(path.resolve() for path in folder.rglob(CLOCKS_FILE))
+            every = _below(folder)
+            if left := next(
+                (path for path in every if path.name == unfinished(path.with_name(CLOCKS_FILE)).name), None
+            ):
+                raise InputUnusable(f"{left}: an import was ended before it was done: import again")
+            mine = [path.resolve() for path in every if path.name == CLOCKS_FILE]
             clocks.extend(mine)
-            rejected.extend(sorted(path.resolve() for path in folder.rglob(REJECTED_FILE)))
+            rejected.extend(path.resolve() for path in every if path.name == REJECTED_FILE)
         if not mine or _holds_traces(source):
             traces.append(source)
     return Files(tuple(dict.fromkeys(clocks)), tuple(dict.fromkeys(rejected)), tuple(traces))
+
+
+def _below(folder: Path) -> list[Path]:
+    try:
+        return all_below(folder)
+    except OSError as error:
+        raise InputUnusable(f"{error.filename}: cannot be read: {error.strerror or error}") from error
 
 
 def _holds_traces(source: str | Path) -> bool:
@@ -95,7 +112,7 @@ def _holds_traces(source: str | Path) -> bool:
 
     try:
         find_inputs([source])
-    except InputUnusable:
+    except NoTraceFile:
         return False
     return True
 
@@ -112,8 +129,14 @@ def check_carried(session: SparkSession, files: Files) -> Carried:
 
 
 def add_carried(result: AuditResult | None, carried: Carried, sources: tuple[str, ...]) -> AuditResult:
-    """Return the result of an audit with what the clock checks found; `None` where there was no trace to audit."""
+    """Return the result of an audit with what the clock checks found; `None` where there was no trace to audit.
+
+    Raises:
+        InputUnusable: there was nothing at all.
+    """
     if result is None:
+        if not carried.events and not carried.counts:
+            raise InputUnusable(f"{', '.join(sources)}: no rows")
         summaries = tuple(ProcessSummary(name, count, 0, 0, 0, "member") for name, count in carried.events.items())
         note = "No broadcasts: P1 to P6 were not judged."
         events = sum(carried.events.values())
@@ -140,7 +163,7 @@ def _check(session: SparkSession, paths: Sequence[Path], carried: Carried) -> No
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_corrupt"}
-    rows = session.read.schema(_SCHEMA).options(**options).json([str(path) for path in paths])
+    rows = session.read.schema(_SCHEMA).options(**options).json([literal(str(path)) for path in paths])
     whole = F.col("_corrupt").isNull() & F.col("process").isNotNull() & F.col("file").isNotNull()
     rows = rows.persist(StorageLevel.DISK_ONLY)
     try:

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from causalcast.audit import files
 from causalcast.audit.errors import InputUnusable
 from causalcast.audit.events import EVENT_CODES, EVICT, LAST_MESSAGE_EVENT
+from causalcast.audit.files import DOT, NUMBERS, WORDS
 from causalcast.trace.schema import SCHEMA_FIELD
 
 if TYPE_CHECKING:
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
 ROWS_PER_PIECE: Final = 2_000_000
 SMALL: Final = 4 * 2**20
 """Bytes up to which a Parquet file is one piece."""
-WORDS: Final = ("process", "event", "origin", "topic", "peer")
-NUMBERS: Final = ("seq", "counter", "time_ns", "payload_bytes", "overhead_bytes")
-_NEEDED: Final = frozenset({"process", "seq", "event"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +88,7 @@ def load(groups: RowGroups) -> pa.Table | None:
         The rows; `None` where the file's columns are not of the types that are read here.
 
     Raises:
-        InputUnusable: the file cannot be read, says another schema version, or lacks columns without which no row is
-            an event.
+        InputUnusable: the file cannot be read, says another schema version, or its columns are not those of a trace.
     """
     try:
         # Of ten thousand small files each is read in one go: Arrow would have another thread fetch each part of it.
@@ -99,8 +96,7 @@ def load(groups: RowGroups) -> pa.Table | None:
         meta = pq.read_metadata(groups.path if whole is None else pa.BufferReader(whole))
         schema = meta.schema.to_arrow_schema()
         files.refuse_other_schema(groups.path, meta.metadata)
-        if missing := sorted(_NEEDED - set(schema.names)):
-            raise InputUnusable(f"{groups.path}: no trace: it has no column {', '.join(missing)}")
+        files.refuse_foreign_columns(groups.path, schema)
         if not _expected(schema):
             return None
         wanted = [name for name in (*WORDS, *NUMBERS, "context", SCHEMA_FIELD) if name in schema.names]
@@ -209,12 +205,16 @@ def _context(table: pa.Table) -> tuple[pa.ChunkedArray, np.ndarray[Any, np.dtype
     texts: list[str | None] = [None] * table.num_rows
     rows = np.flatnonzero(np.asarray(column.is_valid()))
     for row, dots in zip(rows.tolist(), column.drop_null().to_pylist(), strict=True):
-        pairs = [tuple(dot.values()) if isinstance(dot, dict) else dot for dot in dots]
+        pairs = [_pair(dot) if isinstance(dot, dict) else dot for dot in dots]
         if all(_is_dot(pair) for pair in pairs):
             texts[row] = json.dumps([[str(origin), str(counter)] for origin, counter in pairs])
         else:
             good[row] = False
     return pa.chunked_array([pa.array(texts, pa.string())]), good
+
+
+def _pair(dot: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(dot[name] for name in DOT) if dot.keys() == set(DOT) else tuple(dot.values())
 
 
 def _is_dot(pair: Any) -> bool:

@@ -15,6 +15,10 @@ class InputUnusable(AuditError):  # noqa: N818
     exit_code = 2
 
 
+class NoTraceFile(InputUnusable):
+    """A folder has no trace file in it."""
+
+
 class FolderNotShared(AuditError):  # noqa: N818
     """A worker does not see, or may not write to, the folder where values wait between stages."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import os
 import re
 import zlib
 from concurrent.futures import ThreadPoolExecutor
@@ -22,9 +23,42 @@ if TYPE_CHECKING:
 
 MAX_LINE: Final = 16 * 2**20
 """Bytes from which on a line is no event any more. Spark would hold it in memory, several times over."""
+WATCH_STATE: Final = ".causalcast-watch"
+"""The folder among the traces where `live` keeps its state, unless another is named."""
+WORDS: Final = ("process", "event", "origin", "topic", "peer")
+NUMBERS: Final = ("seq", "counter", "time_ns", "payload_bytes", "overhead_bytes")
+DOT: Final = ("origin", "counter")
+"""The fields of a tag's parts."""
 _BLOCK: Final = 64 * 2**10
 _MOST_PACKED: Final = 1032
 """How many bytes deflate can make of one."""
+
+
+def all_below(folder: Path) -> list[Path]:
+    """Return all that lies in a folder, at any depth, sorted. Links to folders are followed, each folder once.
+
+    Raises:
+        OSError: a folder cannot be listed.
+    """
+
+    def refuse(error: OSError) -> None:
+        raise error
+
+    found: list[Path] = []
+    seen: set[tuple[int, int]] = set()
+    for at, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
+        status = Path(at).stat()
+        if (status.st_dev, status.st_ino) in seen:
+            folders.clear()
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        found.extend(Path(at, name) for name in (*folders, *names))
+    return sorted(found)
+
+
+def literal(path: str) -> str:
+    """Return a path as Spark has to be given it, which takes it for a pattern; a URI stays one."""
+    return path if "://" in path else re.sub(r"([\\\[\]{}*?])", r"\\\1", path)
 
 
 def refuse_endless_lines(paths: Iterable[str]) -> None:
@@ -104,9 +138,37 @@ def refuse_foreign_parquet(paths: Iterable[str]) -> None:
         with contextlib.suppress(OSError, pa.ArrowException):
             schema = pq.read_schema(path)
             refuse_other_schema(path, schema.metadata)
-            missing = sorted({"process", "seq", "event"} - set(schema.names))
-            if missing:
-                raise InputUnusable(f"{path}: no trace: it has no column {', '.join(missing)}")
+            refuse_foreign_columns(path, schema)
+
+
+def refuse_foreign_columns(path: str, schema: pa.Schema) -> None:
+    """Check that a Parquet file has the columns without which no row is an event, and none that is something else.
+
+    Raises:
+        InputUnusable: it does not.
+    """
+    if missing := sorted({"process", "seq", "event"} - set(schema.names)):
+        raise InputUnusable(f"{path}: no trace: it has no column {', '.join(missing)}")
+    known = [field for field in schema if field.name in (*WORDS, *NUMBERS, "context")]
+    if len({field.name for field in known}) < len(known):
+        raise InputUnusable(f"{path}: no trace: it has two columns of one name")
+    for field in known:
+        if not _may_be(field.name, field.type):
+            raise InputUnusable(f"{path}: no trace: its column {field.name} is of type {field.type}")
+
+
+def _may_be(name: str, kind: pa.DataType) -> bool:
+    is_a = pa.types
+    if is_a.is_dictionary(kind):
+        kind = kind.value_type
+    if is_a.is_null(kind) or is_a.is_string(kind) or is_a.is_large_string(kind):
+        return True
+    if name == "context":
+        listed = is_a.is_list(kind) or is_a.is_large_list(kind)
+        return bool(listed and (is_a.is_nested(kind.value_type) or is_a.is_null(kind.value_type)))
+    if name in NUMBERS:
+        return bool(is_a.is_integer(kind) or is_a.is_floating(kind) or is_a.is_decimal(kind))
+    return not is_a.is_nested(kind)
 
 
 def refuse_other_schema(path: str, metadata: Mapping[bytes, bytes] | None) -> None:

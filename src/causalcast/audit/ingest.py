@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
@@ -21,7 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark
 from pyspark.sql import types as T  # noqa: N812
 
 from causalcast.audit import files
-from causalcast.audit.errors import InputUnusable
+from causalcast.audit.errors import InputUnusable, NoTraceFile
 from causalcast.audit.events import EVENT_CODES
 from causalcast.audit.result import Quarantined
 from causalcast.trace.schema import (
@@ -49,17 +50,17 @@ MAX_TEXT: Final = 2000
 UNREADABLE: Final = (PySparkException, Py4JJavaError)
 """What Spark raises for files that it cannot read; some of it comes as Java threw it."""
 
-_NUMBERS: Final = ("seq", "counter", "time_ns", "payload_bytes", "overhead_bytes")
-_WORDS: Final = ("process", "event", "origin", "topic", "peer")
 _CORRUPT: Final = "_corrupt"
 _SCHEMA: Final = T.StructType(
-    [T.StructField(name, T.StringType()) for name in (*_WORDS, SCHEMA_FIELD)]
-    + [T.StructField(name, T.LongType()) for name in _NUMBERS]
+    [T.StructField(name, T.StringType()) for name in (*files.WORDS, SCHEMA_FIELD)]
+    + [T.StructField(name, T.LongType()) for name in files.NUMBERS]
     + [
         T.StructField("context", T.ArrayType(T.ArrayType(T.StringType()))),
         T.StructField(_CORRUPT, T.StringType()),
     ]
 )
+_END: Final = "\u2403"
+"""Put after a line, to see whether a parser comes to its end."""
 _JSON_OPTIONS: Final = {
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": _CORRUPT,
@@ -135,21 +136,31 @@ def _files(source: Path, without: Path | None) -> tuple[list[Path], list[str]]:
                 return [source], []
         if not source.is_dir():
             raise InputUnusable(f"{source}: no such file or folder")
-        every = sorted(source.rglob("*"))
+        every = files.all_below(source)
         if without is not None and without.is_relative_to(source.resolve()):
-            every = [path for path in every if not path.resolve().is_relative_to(without)]
-        unfinished = [str(path) for path in every if files.is_unfinished(path.name, JSON_SUFFIXES + PARQUET_SUFFIXES)]
+            every = [path for path in every if not Path(os.path.realpath(path)).is_relative_to(without)]
+        suffixes = JSON_SUFFIXES + PARQUET_SUFFIXES
+        unfinished = [
+            str(path)
+            for path in every
+            if files.is_unfinished(path.name, suffixes) and path.parent.name != files.WATCH_STATE
+        ]
         found = [
             path
             for path in every
-            if path.name.endswith(JSON_SUFFIXES + PARQUET_SUFFIXES)
+            if path.name.endswith(suffixes)
             and not any(_unfinished(part) for part in path.relative_to(source).parts)
-            and path.is_file()
+            and not path.is_dir()
         ]
+        absent = next((path for path in found if not path.is_file()), None)
     except OSError as error:
-        raise InputUnusable(f"{source}: cannot be read: {error.strerror or error}") from error
+        raise InputUnusable(f"{error.filename or source}: cannot be read: {error.strerror or error}") from error
+    if absent is not None:
+        raise InputUnusable(f"{absent}: cannot be read: no file, or a link to nothing")
+    if not found and without is not None and source.resolve() == without:
+        raise InputUnusable(f"{source}: is the folder for the output: give --out another, in it for example")
     if not found:
-        raise InputUnusable(f"{source}: no trace file in this folder (looked for *.jsonl, *.ndjson, *.json, *.parquet)")
+        raise NoTraceFile(f"{source}: no trace file in this folder (looked for *.jsonl, *.ndjson, *.json, *.parquet)")
     return found, unfinished
 
 
@@ -165,12 +176,7 @@ def read(session: SparkSession, inputs: Inputs, text: DataFrame | None = None) -
     Raises:
         InputUnusable: a file is not what its name says.
     """
-    parts = []
-    if text is not None:
-        parts.append(_parsed(text).drop("value"))
-    if inputs.json:
-        frame = session.read.schema(_SCHEMA).options(**_JSON_OPTIONS).json(list(inputs.json))
-        parts.append(frame.withColumn("file", F.col("_metadata.file_path")))
+    parts = [_parsed(lines).drop("value") for lines in (text, _text_of(session, inputs.json)) if lines is not None]
     if inputs.parquet:
         parts.append(_read_parquet(session, inputs.parquet))
     frame = parts[0]
@@ -186,7 +192,7 @@ def _read_parquet(session: SparkSession, paths: Sequence[str]) -> DataFrame:
         raise InputUnusable(f"{_named(paths)}: not readable as Parquet: {first_line(error)}") from error
     _refuse_other_footers(session, [path for path in paths if "://" in path])
     columns = [
-        F.expr(f"try_cast(`{field.name}` as {field.dataType.simpleString()})").alias(field.name)
+        _cast(frame, field).alias(field.name)
         if field.name in frame.columns
         else F.lit(None).cast(field.dataType).alias(field.name)
         for field in _SCHEMA
@@ -195,6 +201,13 @@ def _read_parquet(session: SparkSession, paths: Sequence[str]) -> DataFrame:
     context = _parquet_context(frame)
     corrupt = F.lit(None).cast("string").alias(_CORRUPT)
     return frame.select(*columns, context, corrupt, F.col("_metadata.file_path").alias("file"))
+
+
+def _cast(frame: DataFrame, field: T.StructField) -> Column:
+    column = F.col(f"`{field.name}`")
+    if isinstance(frame.schema[field.name].dataType, T.FractionalType) and field.name in files.NUMBERS:
+        column = F.when(column % 1 == 0, column)
+    return column.try_cast(field.dataType)
 
 
 def _refuse_other_footers(session: SparkSession, paths: Sequence[str]) -> None:
@@ -215,11 +228,13 @@ def _parquet_context(frame: DataFrame) -> Column:
         return F.lit(None).cast(wanted).alias("context")
     given = frame.schema["context"].dataType
     if isinstance(given, T.ArrayType) and isinstance(given.elementType, T.StructType):
-        fields = given.elementType.names
+        names = given.elementType.names
+        fields = files.DOT if set(names) == set(files.DOT) else names
         pairs = F.transform("context", lambda dot: F.array(*[dot.getField(name).cast("string") for name in fields]))
         return pairs.alias("context")
     if isinstance(given, T.StringType):
-        return F.from_json("context", wanted).alias("context")
+        nothing = F.when(F.col("context").isNotNull(), F.array(F.lit(None).cast(wanted.elementType)))
+        return F.coalesce(F.from_json("context", wanted), nothing).alias("context")
     return F.col("context").cast(wanted).alias("context")
 
 
@@ -318,9 +333,7 @@ def collect_bad_rows(
     rows: list[Quarantined] = []
     if json_files:
         whole = [path for path in json_files if path not in alone]
-        texts = [] if text is None else [text]
-        if whole:
-            texts.append(session.read.text(whole).select("value", F.col("_metadata.file_path").alias("file")))
+        texts = [lines for lines in (text, _text_of(session, whole)) if lines is not None]
         rows.extend(_json_rows(reduce(lambda one, other: one.unionByName(other), texts), json_files))
     rows.extend(_parquet_rows(bad, set(json_files)))
     return BadRows(
@@ -349,11 +362,32 @@ def parse_lines(text: DataFrame) -> DataFrame:
     return _parsed(text).withColumn("reason", reason())
 
 
+def _text_of(session: SparkSession, paths: Sequence[str]) -> DataFrame | None:
+    if not paths:
+        return None
+    lines = session.read.text([files.literal(path) for path in paths])
+    return lines.select("value", F.col("_metadata.file_path").alias("file"))
+
+
 def _parsed(text: DataFrame) -> DataFrame:
-    parsed = text.where(F.length(F.trim("value")) > 0).select(
-        "value", "file", F.from_json("value", _SCHEMA, _JSON_OPTIONS).alias("row")
+    """Return the rows of lines, each with its line, which may be a list of rows."""
+    value = F.col("value")
+    # Spark reads the first value of a line and says nothing of what comes after it, unless that is more of a list.
+    followed = F.from_json(F.concat(F.lit("["), value, F.lit(f',"{_END}"]')), "array<string>")
+    ends = F.instr(value, "}") == F.length(F.rtrim(value))
+    alone = ends | F.coalesce((F.size(followed) == 2) & (F.get(followed, F.lit(1)) == _END), F.lit(False))
+    listed = F.when(F.ltrim(value).startswith("["), F.from_json(value, "array<string>"))
+    lines = text.where(F.length(F.btrim(value, F.lit(" \t"))) > 0).select(
+        value,
+        "file",
+        (alone & F.is_valid_utf8(value)).alias("whole"),
+        F.explode(F.coalesce(listed, F.array(value))).alias("item"),
     )
-    return parsed.select("value", "file", "row.*")
+    row = F.when(F.col("whole"), F.from_json("item", _SCHEMA, _JSON_OPTIONS))
+    known = lines.select(value, "file", row.alias("row"))
+    corrupt = F.when(F.col("row").isNull(), value).otherwise(F.col(f"row.{_CORRUPT}"))
+    fields = [F.col(f"row.{field.name}") for field in _SCHEMA if field.name != _CORRUPT]
+    return known.select(value, "file", *fields, corrupt.alias(_CORRUPT))
 
 
 def _json_rows(text: DataFrame, files: Sequence[str]) -> list[Quarantined]:
@@ -392,7 +426,7 @@ def _open_text(path: Path) -> IO[str]:
 
 def _parquet_rows(bad: DataFrame, json_files: set[str]) -> list[Quarantined]:
     paths = {_uri_path(path) for path in json_files}
-    shown = F.to_json(F.struct(*_WORDS, *_NUMBERS, "context"))
+    shown = F.to_json(F.struct(*files.WORDS, *files.NUMBERS, "context"))
     rows = bad.where(F.col("file").rlike(r"\.(parquet|pq)$")).select("file", "reason", shown.alias("text"))
     return [
         Quarantined(_uri_path(row["file"]), None, row["reason"], row["text"][:MAX_TEXT])

@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.json as pj
 
-from causalcast.audit.direct import NUMBERS, WORDS
 from causalcast.audit.errors import InputUnusable
+from causalcast.audit.files import NUMBERS, WORDS
 from causalcast.trace.schema import SCHEMA_FIELD
 
 if TYPE_CHECKING:
@@ -128,6 +128,8 @@ def unpacked(piece: Lines, data: bytes) -> bytes:
     """
     if not piece.path.endswith(".gz"):
         return data
+    if not data:
+        raise InputUnusable(f"{piece.path}: cannot be read: it is empty, so it is no gzip file")
     try:
         return gzip.decompress(data)
     except (OSError, EOFError, zlib.error) as error:

@@ -25,6 +25,11 @@ MAX_TEXT: Final = 200
 MAX_COUNT: Final = 2**63 - 1
 
 
+def unfinished(path: Path) -> Path:
+    """Return the name that a file of an import has until it is whole."""
+    return path.with_name(f".{path.name}.tmp")
+
+
 class ImportUnusable(CausalcastError, ValueError):  # noqa: N818
     """A file that holds nothing to import; the message says what was looked for and what to do."""
 

@@ -16,6 +16,7 @@ from causalcast.trace.importers.items import (
     ImportUnusable,
     Item,
     Rejected,
+    unfinished,
 )
 from causalcast.trace.schema import TraceEvent
 from causalcast.trace.writer import TraceWriteError, saying_version
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 TRACE_FILE: Final = "trace.jsonl"
 _NAMES: Final = {TraceEvent: TRACE_FILE, ClockedEvent: CLOCKS_FILE, Rejected: REJECTED_FILE}
+_ORDER: Final = (REJECTED_FILE, TRACE_FILE, CLOCKS_FILE)
+"""In which files get their names: an audit refuses what a killed import leaves, whichever have theirs by then."""
 _REJECTED_SHOWN: Final = 5
 
 
@@ -89,7 +92,7 @@ class _Files:
             file = self._open.get(name)
             if file is None:
                 row = saying_version(row) if isinstance(item, TraceEvent) else row
-                path = self._unfinished(name)
+                path = unfinished(self.folder / name)
                 self.stack.callback(path.unlink, missing_ok=True)
                 file = self._open[name] = self.stack.enter_context(path.open("wb"))
             file.write(row + b"\n")
@@ -98,14 +101,13 @@ class _Files:
 
     def finish(self) -> None:
         try:
-            for name, file in self._open.items():
+            for file in self._open.values():
                 file.close()
-                self._unfinished(name).rename(self.folder / name)
+            for name in _ORDER:
+                if name in self._open:
+                    unfinished(self.folder / name).rename(self.folder / name)
         except OSError as error:
             raise TraceWriteError(self.folder, error) from error
-
-    def _unfinished(self, name: str) -> Path:
-        return self.folder / f".{name}.tmp"
 
 
 def _count(imported: Imported, item: Item) -> None:
