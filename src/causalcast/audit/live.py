@@ -10,25 +10,31 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from causalcast.audit.carried import find_carried
 from causalcast.audit.errors import InputUnusable
+from causalcast.audit.files import WATCH_STATE
 from causalcast.audit.session import spark_session
 from causalcast.audit.window import Window
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from causalcast.audit.result import Finding
 
-STATE: Final = ".causalcast-watch"
-"""The folder in the trace's folder where the state is kept, unless another is named."""
 TRIGGER: Final = "1 second"
+_PATIENCE: Final = 10.0
+"""Seconds to wait for Spark's report of a step. Without it the batch audit has the last word."""
+_NO_STATE: Final = (pickle.UnpicklingError, EOFError, AttributeError, ImportError, LookupError, TypeError, ValueError)
+"""What `pickle` raises where a file is cut or was written by other code."""
 
 
 @dataclass(slots=True)
@@ -42,12 +48,14 @@ class Progress:
     fresh: list[Finding] = field(default_factory=list)
     seconds: float = 0.0
     """How long the step took: findings are about this late."""
+    unread: list[str] = field(default_factory=list)
+    """What the batch audit will find in the folder, when `run` has ended, and no step has read."""
 
     @property
     def needs_batch(self) -> list[str]:
         """Why the window's verdict is not the last word; empty in ordinary runs."""
         bad = [f"{self.bad} rows could not be used"] if self.bad else []
-        return [*bad, *self.window.open_questions]
+        return [*bad, *self.unread, *self.window.open_questions]
 
 
 class Watcher:
@@ -57,7 +65,9 @@ class Watcher:
         if not folder.is_dir():
             raise InputUnusable(f"{folder}: no such folder; watch needs the folder that the members write to")
         self.folder = folder
-        self.state = state or folder / STATE
+        self.state = state or folder / WATCH_STATE
+        if _is_followed(self.state.resolve(), folder.resolve()):
+            raise InputUnusable(f"{self.state}: lies among the traces and would be followed: name another --state")
         self.progress = Progress(window=Window(crashed=frozenset(crashed)))
         self._refused: InputUnusable | None = None
         """Why a step could not be done; Spark would hand on its text only, inside of its own."""
@@ -80,12 +90,10 @@ class Watcher:
                 self._step(frame, number)
                 show(self.progress)
 
-            query = (
-                lines.writeStream.foreachBatch(step)
-                .option("checkpointLocation", str((self.state / "checkpoint").resolve()))
-                .trigger(processingTime=TRIGGER)
-                .start()
-            )
+            checkpoint = self.state.resolve() / "checkpoint"
+            checkpoint.mkdir(parents=True, exist_ok=True)
+            stream = lines.writeStream.foreachBatch(step).option("checkpointLocation", str(checkpoint))
+            query = stream.trigger(processingTime=TRIGGER).start()
             try:
                 busy = time.monotonic()
                 while query.isActive and not stop(time.monotonic() - busy):
@@ -96,10 +104,40 @@ class Watcher:
                 if self._refused is not None:
                     raise self._refused
                 if error is not None:
-                    raise InputUnusable(f"{self.folder}: cannot be followed: {str(error).splitlines()[0]}")
+                    raise InputUnusable(f"{self.folder}: cannot be followed: {_said(error)}")
+                self.progress.unread = self._unread(self._reported(query))
             finally:
                 query.stop()
         return self.progress
+
+    def _reported(self, query: StreamingQuery) -> Mapping[str, Any] | None:
+        """Return what Spark reports of the last step; it does so a moment after the step."""
+        patience = time.monotonic() + _PATIENCE
+        while query.isActive and time.monotonic() < patience:
+            reported = query.lastProgress
+            if reported is not None and reported["batchId"] >= self.progress.step:
+                break
+            time.sleep(0.1)
+        return query.lastProgress
+
+    def _unread(self, reported: Mapping[str, Any] | None) -> list[str]:
+        """Compare what is in the folder with how far the last step that Spark reports came in each file."""
+        from causalcast.audit import ingest  # noqa: PLC0415 - see run
+
+        offsets = json.loads(reported["sources"][0]["endOffset"] or "{}") if reported is not None else {}
+        reached = {os.path.realpath(path): offset for path, offset in offsets.items()}
+        carried = find_carried([self.folder])
+        try:
+            inputs = ingest.find_inputs([self.folder])
+        except InputUnusable as error:
+            return [str(error)]
+        other = [*inputs.unfinished, *map(str, carried.clocks), *map(str, carried.rejected)]
+        behind = [path for path, size in inputs.sizes.items() if size != reached.get(path, 0)]
+        gone = [path for path in reached if path not in inputs.sizes]
+        return [
+            *(f"{path}: it has what was not read while watching" for path in [*other, *behind]),
+            *(f"{path}: it is gone" for path in gone),
+        ]
 
     def findings(self) -> list[dict[str, Any]]:
         """Return all findings that were written, in their order."""
@@ -149,8 +187,11 @@ class Watcher:
         file = self.state / "window.pickle"
         if file.is_file():
             crashed = self.progress.window.crashed
-            self.progress = pickle.loads(file.read_bytes())
-            self.progress.window.crashed |= crashed
+            try:
+                self.progress = pickle.loads(file.read_bytes())
+                self.progress.window.crashed |= crashed
+            except _NO_STATE as error:
+                raise InputUnusable(f"{file}: no state of this version: remove {self.state} to start afresh") from error
 
     def _save(self) -> None:
         self.state.mkdir(parents=True, exist_ok=True)
@@ -162,6 +203,18 @@ class Watcher:
             text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in found)
             _write(self.state / f"findings-{self.progress.step:09d}.jsonl", text.encode())
         _write(self.state / "window.pickle", pickle.dumps(self.progress, protocol=5))
+
+
+def _is_followed(state: Path, folder: Path) -> bool:
+    below = state.relative_to(folder).parts if state.is_relative_to(folder) else (".",)
+    return not any(part.startswith((".", "_")) for part in below)
+
+
+def _said(error: BaseException) -> str:
+    """Return the one line of an error of Spark that says what happened; of one in Python, its last."""
+    text = str(error)
+    raised = re.search(r"Traceback .*\n(?:\s+.*\n)*(\S.*)", text)
+    return raised[1] if raised else text.splitlines()[0]
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
+from causalcast.audit.files import all_below
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-LINES: Final = ("*.jsonl", "*.ndjson")
+LINES: Final = (".jsonl", ".ndjson")
+_NO_TEXT: Final = "\ufffd"
+"""Put before a line that is no UTF-8, so that it is no row."""
 BYTES_PER_STEP: Final = 8 * 2**20
 """Of one file, in one step: what a step holds is bounded by this and the number of files."""
 
@@ -54,12 +58,8 @@ class _Reader(DataSourceStreamReader):
 
     def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:  # noqa: N802
         reached = dict(start)
-        for pattern in LINES:
-            for path in self.folder.rglob(pattern):
-                parts = path.relative_to(self.folder).parts
-                if any(part.startswith((".", "_")) for part in parts):
-                    continue
-                reached[str(path)] = whole_lines(path, reached.get(str(path), 0))
+        for path in followed(self.folder):
+            reached[str(path)] = whole_lines(path, reached.get(str(path), 0))
         return reached
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
@@ -71,9 +71,31 @@ class _Reader(DataSourceStreamReader):
         with open(partition.path, "rb") as file:
             file.seek(partition.start)
             data = file.read(partition.end - partition.start)
-        for line in data.decode("utf-8", errors="replace").split("\n"):
+        for line in data.split(b"\n"):
             if line.strip():
-                yield line, partition.path
+                yield _text(line), partition.path
+
+
+def followed(folder: Path) -> list[Path]:
+    """Return the files in a folder that are followed.
+
+    Raises:
+        OSError: a folder cannot be listed.
+    """
+    return [
+        path
+        for path in all_below(folder)
+        if path.name.endswith(LINES)
+        and not any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
+        and path.is_file()
+    ]
+
+
+def _text(line: bytes) -> str:
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        return f"{_NO_TEXT}{line.decode(errors='replace')}"  # two names must not become one
 
 
 def whole_lines(path: Path, start: int) -> int:
