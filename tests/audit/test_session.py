@@ -5,17 +5,20 @@ from __future__ import annotations
 import importlib.util
 import logging
 import signal
+import socket
 import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
-from causalcast.audit import session
+from causalcast.audit import daemon, pipeline, session
 from causalcast.audit.errors import AuditError, EnvironmentUnusable, InputUnusable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 
@@ -93,3 +96,33 @@ def test_an_interrupt_ends_an_audit_as_it_ends_anything_else(
     logging.error("something else")
 
     assert [record.message for record in caplog.records] == ["something else"]
+
+
+def test_what_a_worker_says_is_told_while_spark_can_tell(spark: SparkSession) -> None:
+    """As where the disk of `--out` is full."""
+
+    def full(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        raise OSError(28, "No space left on device")
+        yield
+
+    def broken(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        raise ZeroDivisionError("of nothing")
+        yield
+
+    frame = spark.range(1)
+    with pytest.raises(AuditError, match=r"^out: No space left on device$"), pipeline._named_errors("out"):
+        frame.mapInArrow(full, "id long").collect()
+    with pytest.raises(RuntimeError, match=r"^ZeroDivisionError: of nothing$"), pipeline._named_errors("out"):
+        frame.mapInArrow(broken, "id long").collect()
+
+
+def test_a_worker_that_spark_hung_up_on_ends_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hung_up(*_: object) -> int:
+        raise ConnectionResetError(104, "Connection reset by peer")
+
+    here, there = socket.socketpair()
+    with here, there:
+        monkeypatch.setattr(daemon, "_worker", lambda *_: 0)
+        assert daemon.worker(here, authenticated=True) == 0
+        monkeypatch.setattr(daemon, "_worker", hung_up)
+        assert daemon.worker(here, authenticated=True) == 1

@@ -14,6 +14,7 @@ from causalcast.audit.ingest import find_inputs
 from causalcast.audit.live import Watcher
 from causalcast.audit.pipeline import run_audit
 from causalcast.audit.tail import whole_lines
+from causalcast.cli.watch import _verdict
 from tests.audit.test_trouble import PAIR, lines, log
 
 if TYPE_CHECKING:
@@ -103,6 +104,21 @@ def test_what_watch_has_not_read_leaves_the_verdict_to_the_batch_audit(spark: Sp
     assert not progress.window.open_questions
     spoilt = [str(tmp_path / name) for name in ("a.jsonl", "c.jsonl", "d.jsonl", *other)]
     assert sorted(doubt.split(": ")[0] for doubt in progress.needs_batch) == sorted(spoilt)
+
+
+def test_watch_that_is_ended_before_its_first_step_has_the_verdict_of_the_batch_audit(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    progress = Watcher(tmp_path).run(lambda _: None, lambda _: True)
+    with pytest.raises(InputUnusable, match="no trace file in this folder"):
+        _verdict(tmp_path, progress, [])
+
+    (tmp_path / "abc.jsonl").write_text("\n".join(lines([*PAIR, *THIRD])) + "\n")
+    progress = Watcher(tmp_path).run(lambda _: None, lambda _: True)
+    answer = _verdict(tmp_path, progress, [])
+
+    assert progress.events == 0
+    assert (answer["verdict"], answer["events"], answer["counts"]) == ("fail", 9, {"causal-order": 1})
 
 
 def test_what_is_read_to_its_end_is_in_no_doubt(spark: SparkSession, tmp_path: Path) -> None:

@@ -118,6 +118,23 @@ def test_a_defect_is_one_line_with_a_status_that_is_no_verdict(
     assert "internal error: ZeroDivisionError: of nothing" in capsys.readouterr().err
 
 
+def test_a_defect_that_cannot_be_told_is_no_verdict(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit status 1 would be one; errors of Spark have no text once it has ended."""
+
+    class MuteError(Exception):
+        def __str__(self) -> str:
+            raise AssertionError
+
+    def broken(*_: object, **__: object) -> None:
+        raise MuteError
+
+    monkeypatch.setattr("causalcast.simulation.Simulator.run", broken)
+    assert main_in_process(monkeypatch, "simulate") == 70
+    assert "internal error: MuteError (this is a defect" in capsys.readouterr().err
+
+
 def test_a_sound_trace_passes_with_status_0_and_one_json_object(tmp_path: Path) -> None:
     run("simulate", "--nodes", "4", "--messages", "20", "--trace", str(tmp_path))
     done = run("audit", "--json", str(tmp_path), timeout=240)

@@ -230,6 +230,12 @@ def _size(path: str) -> int | None:
         return None
 
 
+def said(error: str) -> str:
+    """Return the one line of an error of Spark that says what happened; of one in a worker, its last."""
+    found = re.search(r"Traceback .*\n(?:\s+.*\n)*(\S.*)", error)
+    return found[1] if found else (error.strip().splitlines() or ["no reason given"])[0]
+
+
 def raised(error: str, kind: type[AuditError]) -> str | None:
     """Return what an error of a kind said that a worker raised; it reaches the driver as text."""
     found = re.search(rf"{kind.__name__}: (.*)", error)

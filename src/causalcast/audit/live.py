@@ -10,14 +10,13 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import re
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from causalcast.audit.carried import find_carried
 from causalcast.audit.errors import InputUnusable
-from causalcast.audit.files import WATCH_STATE
+from causalcast.audit.files import WATCH_STATE, said
 from causalcast.audit.session import spark_session
 from causalcast.audit.window import Window
 
@@ -104,7 +103,7 @@ class Watcher:
                 if self._refused is not None:
                     raise self._refused
                 if error is not None:
-                    raise InputUnusable(f"{self.folder}: cannot be followed: {_said(error)}")
+                    raise InputUnusable(f"{self.folder}: cannot be followed: {said(str(error))}")
                 self.progress.unread = self._unread(self._reported(query))
             finally:
                 query.stop()
@@ -113,12 +112,13 @@ class Watcher:
     def _reported(self, query: StreamingQuery) -> Mapping[str, Any] | None:
         """Return what Spark reports of the last step; it does so a moment after the step."""
         patience = time.monotonic() + _PATIENCE
-        while query.isActive and time.monotonic() < patience:
-            reported = query.lastProgress
-            if reported is not None and reported["batchId"] >= self.progress.step:
+        reported: Mapping[str, Any] | None = query.lastProgress
+        while self.progress.step > (-1 if reported is None else reported["batchId"]):
+            if not query.isActive or time.monotonic() > patience:
                 break
             time.sleep(0.1)
-        return query.lastProgress
+            reported = query.lastProgress
+        return reported
 
     def _unread(self, reported: Mapping[str, Any] | None) -> list[str]:
         """Compare what is in the folder with how far the last step that Spark reports came in each file."""
@@ -208,13 +208,6 @@ class Watcher:
 def _is_followed(state: Path, folder: Path) -> bool:
     below = state.relative_to(folder).parts if state.is_relative_to(folder) else (".",)
     return not any(part.startswith((".", "_")) for part in below)
-
-
-def _said(error: BaseException) -> str:
-    """Return the one line of an error of Spark that says what happened; of one in Python, its last."""
-    text = str(error)
-    raised = re.search(r"Traceback .*\n(?:\s+.*\n)*(\S.*)", text)
-    return raised[1] if raised else text.splitlines()[0]
 
 
 def _write(path: Path, data: bytes) -> None:

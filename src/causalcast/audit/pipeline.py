@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -12,7 +13,7 @@ from causalcast.audit.carried import add_carried, check_carried, find_carried
 from causalcast.audit.clocks import Known, build_clock
 from causalcast.audit.continued import Continuation, settle
 from causalcast.audit.depot import Depot
-from causalcast.audit.errors import FolderNotShared, InputUnusable
+from causalcast.audit.errors import AuditError, FolderNotShared, InputUnusable
 from causalcast.audit.identity import ReplayKeys
 from causalcast.audit.intake import Intake
 from causalcast.audit.judgement import Judged
@@ -94,11 +95,35 @@ def run_audit(
                 result = run(Depot(None))
         if carried:
             say("Checking the clocks that the traces carry")
-            result = add_carried(result, check_carried(session, carried), named)
+            with _named_errors(None):
+                found = check_carried(session, carried)
+            result = add_carried(result, found, named)
         assert result is not None
         if out is not None:
             write_outputs(result, out)
     return result
+
+
+@contextlib.contextmanager
+def _named_errors(folder: str | None) -> Iterator[None]:
+    """Say what Spark's errors say while it runs: they are mute once it has ended."""
+    from pyspark.errors import PythonException  # noqa: PLC0415
+
+    from causalcast.audit import ingest  # noqa: PLC0415
+
+    try:
+        yield
+    except PythonException as error:
+        text = str(error)
+        for kind in (InputUnusable, FolderNotShared):
+            if said := files.raised(text, kind):
+                raise kind(said) from error
+        said = files.said(text)
+        if found := re.match(r"OSError: \[Errno \d+\] (.*)", said):
+            raise AuditError(f"{folder}: {found[1]}") from error
+        raise RuntimeError(said) from error
+    except ingest.UNREADABLE as error:
+        raise InputUnusable(f"the traces cannot be read: {ingest.first_line(error)}") from error
 
 
 class _Audit:
@@ -113,11 +138,7 @@ class _Audit:
         self.say = intake.say
 
     def run(self) -> AuditResult:
-        from pyspark.errors import PythonException  # noqa: PLC0415
-
-        from causalcast.audit import ingest  # noqa: PLC0415
-
-        try:
+        with _named_errors(self.depot.folder):
             self.intake.read()
             digests = self.intake.digest()
             try:
@@ -125,13 +146,6 @@ class _Audit:
                 return self._judge_all(logs, bodies)
             finally:
                 digests.unpersist()
-        except PythonException as error:
-            for kind in (InputUnusable, FolderNotShared):
-                if said := files.raised(str(error), kind):
-                    raise kind(said) from error
-            raise  # a fault of ours, not of the traces
-        except ingest.UNREADABLE as error:
-            raise InputUnusable(f"the traces cannot be read: {ingest.first_line(error)}") from error
 
     def _judge_all(self, logs: dict[str, LogIndex], bodies: DataFrame | dict[str, state.Digested]) -> AuditResult:
         bad = self.intake.quarantine()

@@ -220,6 +220,7 @@ def _settings(local: bool, scratch: Path) -> dict[str, str]:
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.memory": "3g",
             "spark.driver.maxResultSize": "0",
+            "spark.python.daemon.module": "causalcast.audit.daemon",
             "spark.local.dir": str(scratch / "local"),
             "spark.sql.warehouse.dir": str(scratch / "warehouse"),
             "spark.driver.extraJavaOptions": (

@@ -91,9 +91,16 @@ def _run(arguments: list[str]) -> int:
         if os.environ.get(TRACEBACK_VARIABLE):
             raise
         return _complain(
-            f"internal error: {type(error).__name__}: {error} (this is a defect; {TRACEBACK_VARIABLE}=1 shows where)",
+            f"internal error: {_named(error)} (this is a defect; {TRACEBACK_VARIABLE}=1 shows where)",
             EXIT_DEFECT,
         )
+
+
+def _named(error: Exception) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # errors of Spark are mute once it has ended
+        return type(error).__name__
 
 
 def _complain(text: str, code: int) -> int:

@@ -84,7 +84,7 @@ def _verdict(folder: Path, progress: Progress, crashed: list[str]) -> dict[str, 
     from causalcast.audit.errors import InputUnusable  # noqa: PLC0415 - see watch
     from causalcast.audit.pipeline import run_audit  # noqa: PLC0415
 
-    if progress.events == 0 and progress.bad == 0:
+    if progress.events == 0 and progress.bad == 0 and not progress.unread:
         raise InputUnusable(f"{folder}: no line of a trace came (*.jsonl, *.ndjson)")
     doubts = progress.needs_batch
     if not doubts:
