@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
-from tests.audit.histories import Execution, mutate
+from tests.audit.histories import Dot, Execution, mutate
 
 if TYPE_CHECKING:
     import random
@@ -58,9 +58,85 @@ class Steady(Execution):
         return self.rows()
 
 
-def steady_trace(rng: random.Random) -> tuple[list[Row], tuple[str, ...]]:
+class Turning(Steady):
+    """The same, in which several members join, leave and crash. Who joins is given what another one has."""
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__(rng)
+        self.joiner, self.joined, self.leaver = None, True, None
+        if self.topics != [None] and rng.random() < 0.8:
+            # Subscriptions and joins together are another matter.
+            self.subscribed = {name: set(self.topics) for name in self.names}
+            for log in self.logs.values():
+                log.clear()
+        more = rng.randint(0, 3)
+        clock = next(iter(self.logs.values()))._clock
+        self.waiting = [f"q{i}" for i in range(more)]
+        for name in self.waiting:
+            self.names.append(name)
+            self.logs[name] = _Log(clock)
+            self.sent[name], self.seen[name], self.stable[name] = 0, set(), set()
+            self.subscribed[name] = set(self.topics)
+        self.given: dict[str, set[Dot]] = {}
+        self.evicting: list[str] = []
+
+    def members(self) -> list[str]:
+        return [name for name in super().members() if name not in self.waiting]
+
+    def run(self, steps: int) -> list[Row]:
+        turns = {self.rng.randint(1, steps): self._come for _ in self.waiting}
+        turns |= {self.rng.randint(1, steps): self._go for _ in range(self.rng.choice((0, 1, 1, 2)))}
+        for step in range(steps):
+            if step in turns:
+                turns[step]()
+            if self.evicting and self.rng.random() < 0.5:
+                self._evict(self.evicting.pop())
+            self._broadcast(self.rng.choice(self.members()))
+            for _ in range(self.rng.choice((0, 2, 2, 4)) * len(self.members())):
+                name = self.rng.choice(self.members())
+                self._deliver(name)
+                self._report_stable(name)
+        while any(self._deliver(name) for name in self.members()):
+            pass
+        while any(self._report_stable(name) for name in self.members()):
+            pass
+        return self.rows()
+
+    def _come(self) -> None:
+        name = self.waiting.pop()
+        giver = self.rng.choice(self.members())
+        self.logs[name].append({"event": "join"})
+        self.given[name] = set(self.seen[giver]) | self.given.get(giver, set())
+        if self.rng.random() < 0.2:
+            self.sent[name] = 4
+
+    def _go(self) -> None:
+        if len(self.members()) < 3:
+            return
+        name = self.rng.choice(self.members())
+        self.gone.add(name)
+        if self.rng.random() < 0.5:
+            self.logs[name].append({"event": "leave"})
+            return
+        if self.rng.random() < 0.8:
+            self.logs[name].append({"event": "crash"})
+        if self.rng.random() < 0.7:
+            self.evicting.append(name)
+
+    def _evict(self, name: str) -> None:
+        everybody = self.rng.random() < 0.7
+        for other in self.members() if everybody else self.rng.sample(self.members(), 1):
+            self.logs[other].append({"event": "evict", "peer": name})
+
+    def _broadcast(self, name: str) -> None:
+        self.joiner, self.inherited = name, self.given.get(name, set())
+        super()._broadcast(name)
+        self.joiner = None
+
+
+def steady_trace(rng: random.Random, *, turning: bool = False) -> tuple[list[Row], tuple[str, ...]]:
     """Return rows by the time when they came, and who is said to have crashed."""
-    rows = Steady(rng).run(rng.randint(12, 50))
+    rows = Turning(rng).run(rng.randint(30, 70)) if turning else Steady(rng).run(rng.randint(12, 50))
     if rng.random() < 0.5:
         _restart_numbers(rows)
     times = rng.choice(("none", "rising", "any", "any"))

@@ -14,13 +14,14 @@ import numpy as np
 
 from causalcast.audit.closure import close
 from causalcast.audit.events import NO_VALUE
+from causalcast.audit.left_out import NOTHING, LeftOut
 from causalcast.audit.log_findings import LogFinding
 from causalcast.audit.ranges import expand, merge, spans
 from causalcast.audit.reduction import close_by_predecessors
-from causalcast.audit.topic_clock import NEVER, TopicClock
+from causalcast.audit.topic_clock import NEVER, Joiner, TopicClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -45,12 +46,15 @@ class TopicBuilder:
         attendance: Callable[[str], Attendance],
         stopped: bool,
         many_origins: int,
+        left_out: LeftOut = NOTHING,
     ) -> None:
         self.topic = topic
         self.logs = logs
         self.attendance = attendance
         self.stopped = stopped
         self.many_origins = many_origins
+        self.bonds = left_out.bonds.get(topic, {})
+        self.begun = left_out.begun.get(topic, {})
         self.index: dict[str, TopicIndex] = {log.process: log.topics[topic] for log in self.logs}
         self.by_name = {log.process: log for log in self.logs}
         self.members = members
@@ -194,7 +198,7 @@ class TopicBuilder:
             number = int(clock.counters[later])
             self.findings.append(LogFinding("not-broadcast", who, who, number, self.topic, detail))
         in_doubt = doubts_of(clock, past, self.by_name, self.members)
-        joiners = tuple(joiners_of(clock, self.by_name, self.attendance))
+        joiners = (*joiners_of(clock, self.by_name, self.attendance, self.begun), *self._begun(clock))
         owed = self._owed(clock)
         columns = np.ascontiguousarray(past.T)
         return replace(clock, past=columns, in_doubt=in_doubt, owed=owed, joiners=joiners, predecessors=predecessors)
@@ -220,10 +224,25 @@ class TopicBuilder:
                 column = clock.owner[source[use]]
                 rank = (source[use] - clock.starts[column] + 1).astype(np.int32)
                 np.maximum.at(direct, (target[use], column), rank)
+            for number, other, stays in self.bonds.get(origin, ()):
+                after = block.start + int(np.searchsorted(clock.counters[block], number))
+                followed = clock.place.get(other, -1)
+                if after < block.stop and followed >= 0:
+                    count = int(np.searchsorted(clock.counters[clock.block(followed)], stays, "right"))
+                    direct[after, followed] = max(int(direct[after, followed]), count)
             part = direct[block]
             part[:, a] = np.arange(part.shape[0], dtype=np.int32)
             np.maximum.accumulate(part, axis=0, out=part)
         return direct
+
+    def _begun(self, clock: TopicClock) -> Iterator[Joiner]:
+        """Yield who joined late and whose first message since is left out."""
+        for process, numbers in self.begun.items() if clock.messages else ():
+            since = np.ones(len(clock.origins), dtype=np.int64)
+            for a, origin in enumerate(clock.origins):
+                if origin in numbers:
+                    since[a] += np.searchsorted(clock.counters[clock.block(a)], numbers[origin])
+            yield Joiner(clock.place.get(process, -1), 0, 0, since)
 
     def _owed(self, clock: TopicClock) -> Bools:
         """Mark what correct members must deliver: a crashed or evicted sender's messages only if somebody did."""
@@ -248,17 +267,20 @@ class TopicBuilder:
 
 
 def joiners_of(
-    clock: TopicClock, logs: Mapping[str, LogIndex], attendance: Callable[[str], Attendance]
-) -> Iterator[tuple[int, int, int]]:
+    clock: TopicClock,
+    logs: Mapping[str, LogIndex],
+    attendance: Callable[[str], Attendance],
+    without: Collection[str] = (),
+) -> Iterator[Joiner]:
     """Yield who joined late: its messages may follow what came with the state it joined with."""
     for a, origin in enumerate(clock.origins):
-        joins = attendance(origin).arrivals(clock.topic) if origin in logs else ()
+        joins = attendance(origin).arrivals(clock.topic) if origin in logs and origin not in without else ()
         if not joins:
             continue
         block = clock.block(a)
         after = [np.flatnonzero(clock.seq[block] > seq) for seq in (joins[0], joins[-1])]
         first, last = (int(rows[0]) + 1 if rows.size else NEVER for rows in after)
-        yield a, first, last
+        yield Joiner(a, first, last)
 
 
 def doubts_of(

@@ -14,6 +14,7 @@ import numpy as np
 from causalcast.audit.building import TopicBuilder, doubts_of, joiners_of
 from causalcast.audit.events import JOIN, SUBSCRIBE
 from causalcast.audit.flat import FlatClock, PlainClocks, TopicClocks, side_by_side
+from causalcast.audit.left_out import NOTHING, LeftOut
 from causalcast.audit.log_findings import LogFinding, findings_in
 from causalcast.audit.members import Attendance, Member, find_members
 from causalcast.audit.plain import order_plain
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from causalcast.audit.digests import LogIndex
-    from causalcast.audit.topic_clock import TopicClock
+    from causalcast.audit.topic_clock import Joiner, TopicClock
 
     Ints = NDArray[np.int64]
     Bools = NDArray[np.bool_]
@@ -49,6 +50,8 @@ class Clock:
     grid: Grid
     messages: int
     """Of all topics."""
+    left_out: LeftOut = NOTHING
+    """What is to be known of messages that are left out since they are settled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +64,19 @@ class Known:
     """Origins without a log."""
 
 
-def build_clock(logs: Sequence[LogIndex], crashed: Collection[str] = (), doubtful: Collection[str] = ()) -> Known:
+def build_clock(
+    logs: Sequence[LogIndex],
+    crashed: Collection[str] = (),
+    doubtful: Collection[str] = (),
+    left_out: LeftOut = NOTHING,
+) -> Known:
     """Order the messages of all `logs`.
 
     Args:
         logs: one index per process.
         crashed: processes that the user says crashed.
         doubtful: processes some of whose rows were set aside, or may have been.
+        left_out: what is to be known of messages that are left out of the logs.
     """
     logs = sorted(logs, key=lambda log: log.process)
     members = find_members(logs, crashed, doubtful)
@@ -85,17 +94,19 @@ def build_clock(logs: Sequence[LogIndex], crashed: Collection[str] = (), doubtfu
 
     stopped = any(member.crashed and not member.evictions for member in members.values())
     seen = overview(logs)
-    plain = order_plain(logs, members, seen, MANY_ORIGINS, stopped=stopped)
+    apart = left_out.begun.keys() | left_out.bonds.keys()
+    plain = order_plain(logs, members, seen, MANY_ORIGINS, apart, stopped=stopped)
     plain = _with_exceptions(plain, logs, members, attendance)
     built: dict[str, TopicClock] = {}
     for topic, those in _left(logs, seen, plain):
-        built[topic], found = TopicBuilder(topic, those, members, numbers, attendance, stopped, MANY_ORIGINS).build()
+        builder = TopicBuilder(topic, those, members, numbers, attendance, stopped, MANY_ORIGINS, left_out)
+        built[topic], found = builder.build()
         findings.extend(found)
     absent = tuple(sorted({f.process for f in findings if f.process is not None and f.process not in members}))
     messages = plain.flat.seq.size + sum(clock.messages for clock in built.values())
     quick = [clock for clock in built.values() if clock.predecessors is not None and clock.messages <= QUICK]
     flat = (plain.flat, side_by_side(quick))
-    clock = Clock(TopicClocks(plain, built), flat, members, subscriptions, Grid.over(logs), messages)
+    clock = Clock(TopicClocks(plain, built), flat, members, subscriptions, Grid.over(logs), messages, left_out)
     return Known(clock, findings, absent)
 
 
@@ -123,7 +134,7 @@ def _with_exceptions(
     comers = {log.process for log in logs if _may_come_late(log)}
     marked = np.array([name in holes or name in comers for name in messages.origins], dtype=bool)
     in_doubt: dict[int, Bools] = {}
-    joiners: dict[int, tuple[tuple[int, int, int], ...]] = {}
+    joiners: dict[int, tuple[Joiner, ...]] = {}
     for t in np.unique(topic[marked[messages.origin]]).tolist():
         clock = plain.clock(t)
         if found := tuple(joiners_of(clock, by_name, attendance)):

@@ -9,9 +9,13 @@ import numpy as np
 from causalcast.audit.members import FOREVER
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
+    from causalcast.audit.left_out import Numbers
     from causalcast.audit.members import Interval
+    from causalcast.audit.topic_clock import TopicClock
     from causalcast.audit.view import View
 
     Ints = NDArray[np.int64]
@@ -25,7 +29,7 @@ def entitle(view: View) -> None:
             view.owed[:] = True
             view.owed_to_the_end[:] = True
             continue
-        first, last = _joined_before(view, span), _not_gone(view, span)
+        first, last = owed_ranks(view, span)
         rank = np.arange(1, topic.messages + 1) - topic.starts[topic.owner]
         entitled = (rank >= first[topic.owner]) & (rank <= last[topic.owner])
         view.owed |= entitled
@@ -42,6 +46,28 @@ def entitle(view: View) -> None:
         view.result.unproven += int((absent & view.owed).sum())
         view.owed[:] = False
         view.owed_to_the_end[:] = False
+
+
+def owed_ranks(view: View, span: Interval) -> tuple[Ints, Ints]:
+    """Return, per origin, the first and the last rank that the process is entitled to in an interval."""
+    dues = view.dues
+    if dues is None:
+        return _joined_before(view, span), _not_gone(view, span)
+    topic = view.topic
+    first = np.full(len(topic.origins), 1 if dues.others == 0 else FOREVER, dtype=np.int64)
+    for a, number in _blocks(topic, dues.first):
+        first[a] = 1 + np.searchsorted(topic.counters[topic.block(a)], number)
+    if dues.last is None:
+        return np.minimum(first, _joined_before(view, span)), _not_gone(view, span)
+    last = np.zeros(len(topic.origins), dtype=np.int64)
+    for a, number in _blocks(topic, dues.last):
+        last[a] = np.searchsorted(topic.counters[topic.block(a)], number, "right")
+    return first, last
+
+
+def _blocks(topic: TopicClock, numbers: Numbers) -> Iterator[tuple[int, int]]:
+    """Yield the origins that the topic has, and the number of each."""
+    return ((topic.place[origin], number) for origin, number in numbers.items() if origin in topic.place)
 
 
 def _joined_before(view: View, span: Interval) -> Ints:

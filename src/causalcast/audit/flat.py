@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from causalcast.audit.topic_clock import Joiner
+
     Ints = NDArray[np.int64]
     Bools = NDArray[np.bool_]
 
@@ -157,7 +159,7 @@ class PlainClocks:
     owed: Bools
     stability_owed: bool
     in_doubt: dict[int, Bools] = field(default_factory=dict)
-    joiners: dict[int, tuple[tuple[int, int, int], ...]] = field(default_factory=dict)
+    joiners: dict[int, tuple[Joiner, ...]] = field(default_factory=dict)
 
     def clock(self, t: int) -> TopicClock:
         """Return one topic's clock."""

@@ -17,7 +17,7 @@ from causalcast.audit.ranges import heads_of, order_of, places, starts_of
 from causalcast.audit.sections import Overview, Sections, gathered
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -32,7 +32,13 @@ SMALL: Final = 2**20
 
 
 def order_plain(
-    logs: Sequence[LogIndex], members: Mapping[str, Member], seen: Overview, many_origins: int, *, stopped: bool
+    logs: Sequence[LogIndex],
+    members: Mapping[str, Member],
+    seen: Overview,
+    many_origins: int,
+    apart: Collection[str] = (),
+    *,
+    stopped: bool,
 ) -> PlainClocks:
     """Order the messages of all topics that are small and have nothing odd.
 
@@ -41,10 +47,12 @@ def order_plain(
         members: what is known of each process.
         seen: the sections of `logs`.
         many_origins: from how many origins on a topic is not small.
+        apart: topics that are to be left to `clocks`.
         stopped: whether a member stopped for good.
     """
     candidates = _small(seen, many_origins)
     candidates &= ~_with_gaps(logs, members, seen)
+    candidates[[seen.code[topic] for topic in apart if topic in seen.code]] = False
     while True:
         # What is found odd is left out, and the rest is made anew without it.
         making = _Making(logs, members, seen, gathered(seen, candidates), stopped)

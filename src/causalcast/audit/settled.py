@@ -7,6 +7,10 @@ later is about one. A log without the rows of settled messages is thus a log of 
 adds up. Only this must hold of the rows to come (`Settled.takes`): they stand behind those that were read, are about
 messages that are not settled, and do not change who the settled ones concern.
 
+A message does not concern who is gone (`turnover`), whose log must not grow, nor who joined and is not entitled to it.
+But what one who joined sends next must follow it, as what all others send does. What the rows of these say of messages
+that are not left out is told by numbers (`left_out`).
+
 Where tags or stability are reported, a message is left out only if it happened before all that is not settled, and not
 the last of its origin: so nothing concurrent with it can come, and a tag that does not reach what is left out does not
 reach the last of some origin either.
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
 
     from causalcast.audit.cover import Reach
     from causalcast.audit.digests import Bodies, Indices, Marks
+    from causalcast.audit.left_out import LeftOut
     from causalcast.audit.logs import LogColumns
     from causalcast.audit.measures import Measures
     from causalcast.audit.timeline import Grid
@@ -76,8 +81,18 @@ class Settled:
     tagged: frozenset[str]
     """Topics with tags, and those with stability reports."""
     stable: frozenset[str]
+    silent: frozenset[str]
+    """Of those, topics in which a crash stopped stability, and messages are settled without reports."""
     reach: dict[str, Reach]
     """Of each topic with tags."""
+    stays: dict[str, dict[str, int]]
+    """Of each topic with tags, the last settled number of each origin: that message is not left out."""
+    lost: dict[str, dict[str, int]]
+    """By topic and origin, from which number on nobody has its messages, since it crashed; of topics with tags or
+    stability."""
+    standing: LeftOut
+    gone: Bools
+    """Which processes are gone; their logs are at their ends."""
     explicit: frozenset[tuple[str, str]]
     """Topics and processes that log their own deliveries there."""
     restarts: frozenset[str]
@@ -89,7 +104,9 @@ class Settled:
     def takes(self, rows: LogColumns, log: Ints) -> bool:
         """Whether logs may grow by these rows without a change to what is settled."""
         event = rows.event
-        if bool((rows.seq <= self.last[log]).any()) or bool(((event == SEND) | (event == RECEIVE)).any()):
+        if bool((self.gone[log] | (rows.seq <= self.last[log])).any()) or bool(
+            ((event == SEND) | (event == RECEIVE)).any()
+        ):
             return False
         if not np.isin(event[event > RECEIVE], _STAYING).all():
             return False
@@ -99,14 +116,24 @@ class Settled:
         about = event <= STABLE
         if bool((about & (rows.counter <= limits_of(rows.names, rows.topic, rows.origin, self.upto))).any()):
             return False
+        lost = limits_of(rows.names, rows.topic, rows.origin, self.lost)
+        if bool((about & (lost > 0) & (rows.counter >= lost)).any()):
+            return False
         mine = rows.origin == own
-        if bool(((event == BROADCAST) & ~mine).any()):
+        if bool(((event == BROADCAST) & ~mine).any()) or self._reaches_back(rows):
             return False
         tagged = np.zeros(event.size, dtype=bool)
         tagged[rows.context_rows] = True
         kinds = (log, rows.topic, rows.origin, event.astype(np.int64), mine.astype(np.int64), tagged.astype(np.int64))
         first = np.unique(keys_of(*kinds), return_index=True)[1]
         return all(self._takes(words, *kind) for kind in zip(*(kind[first].tolist() for kind in kinds), strict=True))
+
+    def _reaches_back(self, rows: LogColumns) -> bool:
+        """Whether a tag names what is left out where it may matter whose state came with that."""
+        sizes = np.diff(rows.context_ends, prepend=0)
+        topic = rows.topic[np.repeat(rows.context_rows, sizes)]
+        late = {topic: self.upto[topic] for topic, begun in self.standing.begun.items() if begun}
+        return bool((rows.context_counter <= limits_of(rows.names, topic, rows.context_origin, late)).any())
 
     def _takes(
         self, words: Sequence[str], log: int, topic: int, origin: int, event: int, mine: int, tagged: int
@@ -122,7 +149,7 @@ class Settled:
             return True
         if process not in self.concerned[name] or (self.subscriptions and words[origin] not in limits):
             return False
-        if (tagged and name not in self.tagged) or (event == STABLE and name not in self.stable):
+        if (tagged and name not in self.tagged) or (event == STABLE and name not in self.stable - self.silent):
             return False
         implied = limits.get(process, 0) > 0 and (name, process) not in self.explicit
         return not (event == DELIVER and mine and implied)
@@ -142,12 +169,28 @@ class Settled:
             return None
         indices, bodies = digested
         logs = {process: indices.log(place) for place, process in enumerate(self.processes)}
-        known = build_clock(list(logs.values()), self.crashed)
+        known = build_clock(list(logs.values()), self.crashed, left_out=self.standing)
         if known.findings or known.clock.subscriptions != self.subscriptions:
             return None
         places = np.arange(len(self.processes))
         replays = replay_logs(bodies, places, known.clock)
-        return Judged(logs, known, *measured(known.clock, [(replays, places.tolist())])), bodies
+        judged = Judged(logs, known, *measured(known.clock, [(replays, places.tolist())]))
+        return None if self._names_what_stays(judged) else (judged, bodies)
+
+    def _names_what_stays(self, judged: Judged) -> bool:
+        """Whether a finding names a message that is settled and not left out: its picture may have what is."""
+        for replay in judged.closely:
+            for part in replay.violations:
+                stays = self.stays.get(part.topic)
+                if stays is None:
+                    continue
+                clock = judged.known.clock.topics[part.topic]
+                numbers = np.array([stays.get(origin, 0) for origin in clock.origins], dtype=np.int64)
+                named = np.concatenate(part.named())
+                named = named[named >= 0]
+                if bool((clock.counters[named] <= numbers[clock.owner[named]]).any()):
+                    return True
+        return False
 
     def sums(self, grid: Grid) -> Measures | None:
         """Return the measures of what is settled on the grid of the whole trace, `None` where they have to be taken."""

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from causalcast.audit.cover import reach_of, without_dots
-from causalcast.audit.events import EVICT, JOIN, LEAVE, STABLE, SUBSCRIBE, UNSUBSCRIBE
+from causalcast.audit.events import STABLE, SUBSCRIBE, UNSUBSCRIBE
+from causalcast.audit.left_out import Dues, LeftOut, Numbers
 from causalcast.audit.measures import Measures
 from causalcast.audit.parts import merge, select
 from causalcast.audit.ranges import places
 from causalcast.audit.settled import MOST_PAIRS, Settled, limits_of
+from causalcast.audit.turnover import Stay, Turnover, begun_of, bonds_of, dues_of
 from causalcast.audit.violations import CODE
 
 if TYPE_CHECKING:
@@ -38,8 +40,12 @@ MOST_ROWS: Final = 2_000_000
 """Rows that are kept since they are not settled."""
 MOST_CONCERNED: Final = 10_000
 """Pairs of topics and processes that they concern up to which it is looked for what is settled."""
+MOST_PLACES: Final = 20_000_000
+"""Messages times processes that came or are gone, in a topic, up to which it is looked for what is settled there."""
 MOST_FOUND: Final = 100_000
 """Findings up to which it is looked for what is settled."""
+_SILENT: Final = 10
+"""Where nothing need become stable, more than one in so many settled messages must be so without reports."""
 _FOREVER: Final = 2**62
 _DUPLICATE: Final = CODE["duplicate"]
 _STABLE_ORDER: Final = CODE["stable-order"]
@@ -80,6 +86,7 @@ class Settling:
         self.earlier = earlier
         self.upto: Limits = earlier.upto if earlier is not None else {}
         self.clock = judged.known.clock
+        self.turnover = Turnover(judged, bodies)
         self.cut: dict[tuple[str, str], int] = {}
         """The row from which on a process delivered in a topic what is not known yet."""
         self.doubled: set[tuple[str, str]] = set()
@@ -87,6 +94,13 @@ class Settling:
         """By topic, the messages that findings name."""
         self.sections: dict[tuple[str, str], _Section] = {}
         self.reach: dict[str, Reach] = dict(earlier.reach) if earlier is not None else {}
+        self.stays: dict[str, dict[str, int]] = dict(earlier.stays) if earlier is not None else {}
+        self.silent = set(earlier.silent) if earlier is not None else set()
+        self.lost: dict[str, dict[str, int]] = {}
+        before = earlier.standing if earlier is not None else LeftOut()
+        self.dues: dict[str, Mapping[str, Dues]] = dict(before.dues)
+        self.begun: dict[str, Mapping[str, Numbers]] = dict(before.begun)
+        self.bonds: dict[str, Reach] = dict(before.bonds)
 
     def run(self, parts: Parts, covered: frozenset[str], last: Ints) -> Settled | None:
         """Return what is settled and what is left of `parts`; `None` where a later run is to look at the whole.
@@ -99,9 +113,10 @@ class Settling:
         if not self._may():
             return None
         self._read_findings()
-        self._read_sections()
+        if not self._read_sections():
+            return None
         upto = {topic: limits for topic in self._topics() if (limits := self._limits(topic))}
-        if not upto:
+        if not upto or not self.upto.keys() <= upto.keys():
             return None
         left = _left(parts, upto, self.reach)
         total = sum(index.rows for index in self.judged.logs.values())
@@ -110,16 +125,14 @@ class Settling:
         return self._checked(self._settled(upto, covered, last, *left))
 
     def _may(self) -> bool:
-        """Whether the logs are whole, and nobody comes or goes but by crashing and by subscriptions."""
+        """Whether the logs are whole, and nobody comes or goes but plainly."""
         logs = self.judged.logs.values()
-        sources = {id(log.source): log.source for log in logs}.values()
-        turns = (JOIN, LEAVE, EVICT)
         return (
             not self.judged.known.findings
+            and self.turnover.plain()
             and sum(map(len, self.concerned.values())) <= MOST_CONCERNED
             and sum(len(found) for replay in self.judged.closely for found in replay.violations) <= MOST_FOUND
             and not any(log.missing or log.conflicts or log.source.traffic[log.place].any() for log in logs)
-            and not any(np.isin(source.marks.event, turns).any() for source in sources)
             and all(bool((log.source.spans[log.place] == log.source.times[log.place, :2]).all()) for log in logs)
         )
 
@@ -132,10 +145,10 @@ class Settling:
                     self.cut[place] = min(int(found.at[unknown].min()), self.cut.get(place, _FOREVER))
                 if found.kind in (_DUPLICATE, _STABLE_ORDER) and not unknown.all():
                     self.doubled.add(place)
-                named = [found.message, found.cause, *([] if found.because is None else [found.because])]
-                self.named.setdefault(found.topic, []).append(np.concatenate(named))
+                self.named.setdefault(found.topic, []).append(np.concatenate(found.named()))
 
-    def _read_sections(self) -> None:
+    def _read_sections(self) -> bool:
+        """Read what all did; return whether that was not too much."""
         groups: dict[int, tuple[Bodies, list[str]]] = {}
         for process in self.judged.logs:
             bodies = self.bodies[process][0]
@@ -143,8 +156,9 @@ class Settling:
         for bodies, processes in groups.values():
             numbers = [(process, topic, k) for process in processes for topic, k in self._numbers(process)]
             if len(numbers) * (len(bodies.names) + 1) > MOST_PAIRS:
-                continue
+                return False
             self._read(bodies, numbers)
+        return True
 
     def _numbers(self, process: str) -> Iterable[tuple[str, int]]:
         return self.judged.logs[process].topics.sections.items()
@@ -153,7 +167,7 @@ class Settling:
         sections = np.array([k for _, _, k in numbers], dtype=np.int64)
         wide = len(bodies.names)
         every = np.tile(np.arange(wide), sections.size)
-        before = limits_of(bodies.names, np.repeat(bodies.topic[sections], wide), every, self.upto)
+        before = limits_of(bodies.names, np.repeat(bodies.topic[sections], wide), every, self._floors)
         cut = np.array([self.cut.get((process, topic), _FOREVER) for process, topic, _ in numbers], dtype=np.int64)
         delivered = _reach(bodies.starts, sections, (bodies.origin, bodies.counter, bodies.seq), cut, before)
         columns = (bodies.stable_origin, bodies.stable_counter, bodies.stable_seq)
@@ -161,21 +175,34 @@ class Settling:
         tags = np.diff(bodies.tag_starts)[sections] > 0
         code = {name: i for i, name in enumerate(bodies.names)}
         for i, (process, topic, k) in enumerate(numbers):
-            if (process, topic) in self.doubled:
-                continue
             index = self.judged.logs[process].topics[topic]
             own = code.get(process, -1)
             part = slice(bodies.starts[k], bodies.starts[k + 1])
             mine = bodies.counter[part][bodies.origin[part] == own]
-            contiguous = index.counter.size and index.counter[-1] == index.before + index.counter.size
+            # What it sent after something that nobody is known to have sent may follow that.
+            sent = index.counter[index.seq < cut[i]]
+            floor = self._floors.get(topic, {}).get(process, 0)
+            doubled = (process, topic) in self.doubled
+            contiguous = not doubled and sent.size and sent[-1] == floor + sent.size
+            nothing = before.reshape(-1, wide)[i]
             self.sections[process, topic] = _Section(
                 names=code,
-                delivered=delivered[i],
-                stable=stable[i],
+                delivered=nothing if doubled else delivered[i],
+                stable=nothing if doubled else stable[i],
                 explicit=bool(bodies.explicit[k]) or bool(np.isin(mine, index.counter).any()),
-                sent=int(index.counter[-1]) if contiguous else index.before,
+                sent=int(sent[-1]) if contiguous else floor,
                 tags=bool(tags[i]) or (self.earlier is not None and topic in self.earlier.tagged),
             )
+
+    @cached_property
+    def _floors(self) -> Limits:
+        """By topic and origin, the number before its first: who joins may go on from an earlier membership."""
+        found = {topic: dict(limits) for topic, limits in self.upto.items()}
+        for process in self.turnover.turns:
+            for topic, index in self.judged.logs[process].topics.items():
+                if index.counter.size:
+                    found.setdefault(topic, {})[process] = int(index.counter[0]) - 1
+        return found
 
     def _topics(self) -> Iterable[str]:
         """Return the topics in which something may be settled, also those of which all is."""
@@ -230,42 +257,77 @@ class Settling:
         clock = self.clock.topics.get(topic)
         if clock is None or clock.messages == 0:
             return dict(before)
-        known = np.array([before.get(origin, 0) for origin in clock.origins], dtype=np.int64)
-        numbers = np.full(len(clock.origins), _FOREVER, dtype=np.int64)
         concerned = self.concerned[topic]
-        for process in concerned:
+        those = self.turnover.among(concerned)
+        if len(those) * len(clock.origins) > MOST_PAIRS or len(those) * clock.messages > MOST_PLACES:
+            return {}
+        stays = {process: self.turnover.stay(process, clock) for process in those}
+        ranks = self._ranks(topic, clock, self._reached(topic, clock, stays, stable=clock.stability))
+        if clock.stability and not clock.stability_owed:
+            most = self._ranks(topic, clock, self._reached(topic, clock, stays, stable=False))
+            if topic in self.silent or int((most - ranks).sum()) * _SILENT > sum(before.values()) + int(most.sum()):
+                self.silent.add(topic)
+                ranks = most
+        tagged = self._tagged(topic, concerned)
+        if tagged or clock.stability:
+            ranks = np.minimum(ranks, _before_the_rest(clock, ranks))
+            self.lost[topic] = _lost(clock, ranks)
+        left = np.maximum(ranks - 1, 0) if tagged else ranks
+        found = dict(before)
+        for a in np.flatnonzero(left).tolist():
+            found[clock.origins[a]] = int(clock.counters[clock.starts[a] + left[a] - 1])
+        if self.clock.subscriptions and not all(origin in found for origin in clock.origins):
+            return {}
+        if tagged:
+            self.reach[topic] = reach_of(clock, left, self.reach.get(topic, {}))
+            last = np.flatnonzero(ranks)
+            numbers = clock.counters[clock.starts[last] + ranks[last] - 1].tolist()
+            staying = {clock.origins[a]: n for a, n in zip(last.tolist(), numbers, strict=True)}
+            if any(staying.get(origin, 0) < number for origin, number in self.stays.get(topic, {}).items()):
+                return {}
+            self.stays[topic] = staying
+            self.bonds[topic] = bonds_of(clock, left, last, stays, self.turnover.gone, found)
+        if tagged or clock.stability:
+            self.begun[topic] = begun_of(clock, left, self.begun.get(topic, {}), found)
+        self.dues[topic] = {
+            process: dues_of(stay, left, found, gone=process in self.turnover.gone)
+            for process, stay in stays.items()
+            if stay is not None
+        }
+        return found
+
+    def _reached(self, topic: str, clock: TopicClock, stays: Mapping[str, Stay | None], *, stable: bool) -> Ints:
+        """Return up to which rank of each origin all have all that concerns them, and their own messages."""
+        known = np.array([self.upto.get(topic, {}).get(origin, 0) for origin in clock.origins], dtype=np.int64)
+        numbers = np.full(len(clock.origins), _FOREVER, dtype=np.int64)
+        for process in self.concerned[topic] - stays.keys():
             section = self.sections.get((process, topic))
             reached = known
             if section is not None:
-                reached = section.reached(clock.origins, process, known, stable=clock.stability)
+                reached = section.reached(clock.origins, process, known, stable=stable)
             np.minimum(numbers, reached, out=numbers)
         for a, origin in enumerate(clock.origins):
             own = self.sections.get((origin, topic))
             numbers[a] = min(int(numbers[a]), own.sent if own is not None else int(known[a]))
-        ranks = self._ranks(topic, clock, numbers)
-        tagged = self._tagged(topic, concerned)
-        if tagged or clock.stability:
-            ranks = np.minimum(ranks, _before_the_rest(clock, ranks))
-        if tagged:
-            ranks = np.maximum(ranks - 1, 0)
-            self.reach[topic] = reach_of(clock, ranks, self.reach.get(topic, {}))
-        found = dict(before)
-        for a in np.flatnonzero(ranks).tolist():
-            found[clock.origins[a]] = int(clock.counters[clock.starts[a] + ranks[a] - 1])
-        if self.clock.subscriptions and not all(origin in found for origin in clock.origins):
-            return {}
-        return found
+        ranks = np.array(
+            [np.searchsorted(clock.counters[clock.block(a)], number, "right") for a, number in enumerate(numbers)],
+            dtype=np.int64,
+        )
+        for process, stay in stays.items():
+            if process in self.turnover.gone:
+                continue
+            place = (process, topic)
+            if stay is None or place in self.doubled:
+                return np.zeros_like(ranks)
+            np.minimum(ranks, stay.reached(self.cut.get(place, _FOREVER), stable=stable), out=ranks)
+        return ranks
 
     def _tagged(self, topic: str, concerned: Iterable[str]) -> bool:
         sections = (self.sections.get((process, topic)) for process in concerned)
         return any(section is not None and section.tags for section in sections)
 
-    def _ranks(self, topic: str, clock: TopicClock, numbers: Ints) -> Ints:
-        """Return how many of each origin's messages are settled, given how far all of those concerned came."""
-        ranks = np.array(
-            [np.searchsorted(clock.counters[clock.block(a)], number, "right") for a, number in enumerate(numbers)],
-            dtype=np.int64,
-        )
+    def _ranks(self, topic: str, clock: TopicClock, ranks: Ints) -> Ints:
+        """Return how many of each origin's messages are settled, given how many all of those concerned have."""
         bad = ~clock.logged
         named = np.concatenate(self.named.get(topic, [np.zeros(0, dtype=np.int64)]))
         bad[named[named >= 0]] = True
@@ -308,11 +370,24 @@ class Settling:
             tagged=frozenset(tagged),
             stable=frozenset(stable),
             reach={topic: reach for topic, reach in self.reach.items() if topic in upto},
+            silent=frozenset(self.silent),
+            lost=self.lost,
+            stays={topic: stays for topic, stays in self.stays.items() if topic in upto},
+            standing=self._standing(upto),
+            gone=np.array([index.process in self.turnover.gone for index in logs], dtype=bool),
             explicit=frozenset(explicit),
             restarts=frozenset(index.process for index in logs if self._restarts(index)),
             rows=rows,
             log=log,
             measures=judged.measures,
+        )
+
+    def _standing(self, upto: Limits) -> LeftOut:
+        """Return what is to be known of what is left out, of topics in which that is anything."""
+        return LeftOut(
+            {topic: dues for topic, dues in self.dues.items() if dues and topic in upto},
+            {topic: begun for topic, begun in self.begun.items() if begun and topic in upto},
+            {topic: bonds for topic, bonds in self.bonds.items() if bonds and topic in upto},
         )
 
     def _checked(self, settled: Settled) -> Settled | None:
@@ -324,6 +399,9 @@ class Settling:
         part = found[0]
         here, there = self.judged.collect(), part.collect()
         if (here.counts, here.roots, here.suspects) != (there.counts, there.roots, there.suspects):
+            return None
+        codes: dict[str, int] = {}
+        if not np.array_equal(_told(self.judged, codes), _told(part, codes)) or not self._same_past(part):
             return None
         if part.known.clock.grid != settled.grid:
             return None
@@ -339,12 +417,66 @@ class Settling:
             measures=measures,
         )
 
+    def _same_past(self, part: Judged) -> bool:
+        """Whether what is left alone shows what happens before what as the whole does, where that is in question."""
+        for topic in self.bonds:
+            clock, alone = self.clock.topics.get(topic), part.known.clock.topics.get(topic)
+            if clock is None or alone is None:
+                continue
+            origin = np.array([clock.place[name] for name in alone.origins], dtype=np.int64)
+            code = np.arange(len(alone.origins))
+            rows = clock.locate(alone.origins, code[alone.owner], alone.counters)
+            left_out = np.diff(clock.starts)[origin] - np.diff(alone.starts)
+            past = np.maximum(clock.past[np.ix_(origin, rows)] - left_out[:, None], 0)
+            if not np.array_equal(past, alone.past):
+                return False
+        return True
+
+
+def _told(judged: Judged, codes: dict[str, int]) -> Ints:
+    """Return all that is found of processes, as sorted rows; `codes` grows by the names that they have."""
+
+    def coded(names: Sequence[str]) -> Ints:
+        return np.array([*(codes.setdefault(name, len(codes)) for name in names), -1], dtype=np.int64)
+
+    found: list[Ints] = []
+    for replay in judged.closely:
+        names = coded(judged.logs[replay.process].names)
+        for part in replay.violations:
+            clock = judged.known.clock.topics[part.topic]
+            owner, counter = np.append(clock.owner, -1), np.append(clock.counters, 0)
+            origins = coded(clock.origins)
+            nothing = np.full(len(part), -1, dtype=np.int64)
+            of = nothing if part.origin is None else names[part.origin]
+            columns = [of, nothing if part.counter is None else part.counter, part.at, part.cause_at, part.root]
+            for dots in (*part.named(), nothing)[:3]:
+                columns += [origins[owner[dots]], counter[dots]]
+            place = (*coded([replay.process, part.topic])[:2].tolist(), part.kind, part.reason)
+            columns += [np.full(len(part), each, dtype=np.int64) for each in place]
+            found.append(np.stack(columns).astype(np.int64))
+    rows = np.concatenate([np.zeros((15, 0), dtype=np.int64), *found], axis=1)
+    return rows[:, np.lexsort(rows)]
+
 
 def _before_the_rest(clock: TopicClock, ranks: Ints) -> Ints:
     """Return how many of each origin's messages happen before all that is not settled."""
-    rest = np.arange(clock.messages) - clock.starts[clock.owner] >= ranks[clock.owner]
+    rest = _beyond(clock, ranks) & clock.owed
     least: Ints = clock.past[:, rest].min(axis=1, initial=2**31 - 1).astype(np.int64)
     return least
+
+
+def _lost(clock: TopicClock, ranks: Ints) -> dict[str, int]:
+    """Return, of each origin, the first number that is not settled and that only its sender has, who is gone."""
+    rows = np.flatnonzero(_beyond(clock, ranks) & ~clock.owed)
+    owners, first = np.unique(clock.owner[rows], return_index=True)
+    numbers = clock.counters[rows[first]].tolist()
+    return {clock.origins[a]: number for a, number in zip(owners.tolist(), numbers, strict=True)}
+
+
+def _beyond(clock: TopicClock, ranks: Ints) -> Bools:
+    """Mark what is not among the first `ranks` messages of its origin."""
+    beyond: Bools = np.arange(clock.messages) - clock.starts[clock.owner] >= ranks[clock.owner]
+    return beyond
 
 
 def _reach(starts: Ints, sections: Ints, columns: tuple[Ints, Ints, Ints], cut: Ints, before: Ints) -> Ints:

@@ -52,6 +52,10 @@ class Spells:
             known = keys[at] == wanted if keys.size else np.zeros(log.size, dtype=bool)
             since = np.where(known, np.maximum(since, seq[at] if keys.size else 0), NEVER_MEMBER)
         odd = self._odd[log] | np.isin(self._key(log, topic), unsubscribed)
+        keys, known_since = self._dues
+        if keys.size:
+            at = np.minimum(np.searchsorted(keys, self._key(log, topic)), keys.size - 1)
+            since = np.where(keys[at] == self._key(log, topic), known_since[at], since)
         found: Ints = np.where(odd, SEVERAL, since)
         return found
 
@@ -66,6 +70,25 @@ class Spells:
         joined = np.zeros(len(self._bodies.processes), dtype=np.int64)
         joined[self._owner[joins]] = marks.seq[joins]
         return joined
+
+    @cached_property
+    def _dues(self) -> tuple[Ints, Ints]:
+        """The keys of those that are entitled to more than their rows say, sorted: to all messages, or `SEVERAL`."""
+        bodies = self._bodies
+        topics = {name: code for code, name in enumerate(bodies.names)}
+        places = {process: place for place, process in enumerate(bodies.processes)}
+        found = [
+            (
+                places[process] * (len(bodies.names) + 1) + topics.get(topic, -1) + 1,
+                SEVERAL if due.first else due.others,
+            )
+            for topic, dues in self._clock.left_out.dues.items()
+            if topic in topics or not topic
+            for process, due in dues.items()
+            if process in places
+        ]
+        keys, since = np.array(sorted(found), dtype=np.int64).reshape(-1, 2).T
+        return keys, np.where(since == 0, 0, SEVERAL)
 
     @cached_property
     def _odd(self) -> Bools:

@@ -92,9 +92,9 @@ def _check_soundness(view: View, stable: Ints, given: Ints) -> None:
     # may have been in that state, only what no joiner had a part in can be called concurrent.
     settled, untouched = np.ones(given.size, dtype=bool), np.ones(judged.size, dtype=bool)
     for part in portions(given.size, len(topic.joiners)):
-        settled[part] = view.after_joins(given[part], [(j, last) for j, _, last in topic.joiners]).all(axis=0)
+        settled[part] = view.after_joins(given[part], topic.joiners, last=True).all(axis=0)
     for part in portions(judged.size, len(topic.joiners)):
-        untouched[part] = ~view.after_joins(judged[part], [(j, first) for j, first, _ in topic.joiners]).any(axis=0)
+        untouched[part] = ~view.after_joins(judged[part], topic.joiners).any(axis=0)
     found = _premature(view, stable, given[settled], judged)
     found += _premature(view, stable, given[~settled], judged[untouched])
     if found:
@@ -144,7 +144,7 @@ def _measure_stability(view: View, log: TopicBody, rows: Ints) -> None:
         delivered[block] = view.topic.time[block]
     if log.time is not None:
         at = view.topic.locate(view.names, log.origin, log.counter)
-        keep = at >= 0
+        keep = (at >= 0) & (log.time != NO_VALUE)
         delivered[at[keep][::-1]] = log.time[keep][::-1]
     since = delivered[rows]
     use = (since != NO_VALUE) & (log.stable_time != NO_VALUE)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from causalcast.audit.digests import TopicBody
-    from causalcast.audit.topic_clock import TopicClock
+    from causalcast.audit.topic_clock import Joiner, TopicClock
     from causalcast.audit.view import View
 
     Ints = NDArray[np.int64]
@@ -44,11 +44,11 @@ def check_tags(view: View, log: TopicBody) -> None:
     doubted = np.flatnonzero((over | unknown) & (of >= 0))
     if doubted.size:
         # So did what follows the message of one who came late.
-        others = [each for each in topic.joiners if each[0] != view.own]
+        others = [each for each in topic.joiners if each.origin != view.own]
         for some in portions(doubted.size, len(others)):
             at = doubted[some]
-            came = view.after_joins(of[at], [(j, first) for j, first, _ in others])
-            over[at] &= ~(came & ~view.after_joins(dots[at], [(j, again) for j, _, again in others])).any(axis=0)
+            came = view.after_joins(of[at], others)
+            over[at] &= ~(came & ~view.after_joins(dots[at], others, last=True)).any(axis=0)
             unknown[at] &= ~came.any(axis=0)
     wrong = np.zeros(topic.messages, dtype=bool)
     for mask, reason in ((over, TAG_OVER), (unknown, TAG_UNKNOWN)):
@@ -98,11 +98,12 @@ def _check_cover_of(view: View, rows: Ints, of: Ints, dots: Ints) -> None:
     last = topic.starts[origin] + topic.past[origin, rows[place]] - 1
     if last.size and topic.joiners:
         # A tag may reach what a joiner's message follows by the state it joined with, which no log shows.
-        touched = covered[[j for j, _, _ in topic.joiners]] >= np.array([[first] for _, first, _ in topic.joiners])
-        again = [(j, rank) for j, _, rank in topic.joiners]
+        touched = np.stack([_touched(covered, joiner) for joiner in topic.joiners])
         keep = np.ones(last.size, dtype=bool)
-        for part in portions(last.size, len(again)):
-            keep[part] = ~(touched[:, place[part]] & ~view.after_joins(last[part], again)).any(axis=0)
+        for part in portions(last.size, len(topic.joiners)):
+            keep[part] = ~(touched[:, place[part]] & ~view.after_joins(last[part], topic.joiners, last=True)).any(
+                axis=0
+            )
         place, last = place[keep], last[keep]
     cause = np.full(rows.size, -1, dtype=np.int64)
     cause[place] = last
@@ -110,6 +111,14 @@ def _check_cover_of(view: View, rows: Ints, of: Ints, dots: Ints) -> None:
     if short.size:
         cause = cause[cause >= 0]
         view.add("tag-mismatch", short, cause, topic.seq[short], topic.seq[cause], reason=TAG_UNDER)
+
+
+def _touched(covered: Ints, joiner: Joiner) -> Bools:
+    """Return which tags reach a joiner's first message, given how far they reach: origins x tags."""
+    reached: Bools = covered[joiner.origin] >= joiner.first
+    if joiner.since is not None:
+        reached = np.any(covered >= joiner.since[:, None], axis=0)
+    return reached
 
 
 def _covered(topic: TopicClock, rows: Ints, of: Ints, dots: Ints) -> Ints:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,19 @@ if TYPE_CHECKING:
     Bools = NDArray[np.bool_]
 
 NEVER: Final = 2**31 - 1
+
+
+class Joiner(NamedTuple):
+    """An origin that came while others ran: ranks of its first message after its first and its last arrival.
+
+    Where that message is left out, `since` has the ranks from which on each origin's messages follow it; then `origin`
+    is -1 if none of its own are there.
+    """
+
+    origin: int
+    first: int
+    last: int
+    since: Ints | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +62,7 @@ class TopicClock:
     """Whether any process reports stability in this topic."""
     stability_owed: bool
     """Whether every message must become stable: nobody stopped for good while still a member."""
-    joiners: tuple[tuple[int, int, int], ...] = ()
-    """Origins that came while others ran: origin, rank of its first message after its first and its last arrival."""
-
+    joiners: tuple[Joiner, ...] = ()
     predecessors: Predecessors | None = None
     """Kept where there are many origins, and where a topic is small."""
     place: dict[str, int] = field(default_factory=dict)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from causalcast.audit.digests import LogBody, TopicBody
     from causalcast.audit.members import Attendance, Member
     from causalcast.audit.result import FindingKind
-    from causalcast.audit.topic_clock import TopicClock
+    from causalcast.audit.topic_clock import Joiner, TopicClock
     from causalcast.audit.violations import Replay
 
     Ints = NDArray[np.int64]
@@ -47,6 +47,8 @@ class View:
         self.arrivals = attendance.arrivals(topic.topic)
         self.spans = attendance.intervals(topic.topic)
         """When it was a member of the topic."""
+        self.dues = clock.left_out.dues.get(topic.topic, {}).get(body.process)
+        """What it is entitled to, where rows that said so are left out."""
         self.own = topic.place.get(body.process, -1)
         self.position = np.zeros(topic.messages, dtype=np.int64)
         self.explicit = False
@@ -121,11 +123,19 @@ class View:
             return ~self.owed | (self.position <= self.arrivals[-1])
         return np.zeros(self.topic.messages, dtype=bool)
 
-    def after_joins(self, rows: Ints, joiners: Sequence[tuple[int, int]]) -> Bools:
-        """Mark, for each joiner and rank, the messages that follow, or are, that message of it: joiners x rows."""
+    def after_joins(self, rows: Ints, joiners: Sequence[Joiner], *, last: bool = False) -> Bools:
+        """Mark, for each joiner, the messages that follow, or are, its first since it came: joiners x rows.
+
+        With `last`, since it last came.
+        """
         topic = self.topic
-        joiner, rank = np.array(joiners, dtype=np.int64).reshape(-1, 2).T
-        own: Bools = topic.owner[rows] == joiner[:, None]
-        own &= rows - topic.starts[joiner][:, None] + 1 >= rank[:, None]
-        follows: Bools = topic.past[np.ix_(joiner, rows)] >= rank[:, None]
-        return own | follows
+        joiner = np.array([each.origin for each in joiners], dtype=np.int64)
+        rank = np.array([each.last if last else each.first for each in joiners], dtype=np.int64)
+        found: Bools = topic.owner[rows] == joiner[:, None]
+        found &= rows - topic.starts[joiner][:, None] + 1 >= rank[:, None]
+        found |= topic.past[np.ix_(joiner, rows)] >= rank[:, None]
+        owner = topic.owner[rows]
+        for i, each in enumerate(joiners):
+            if each.since is not None:
+                found[i] = rows - topic.starts[owner] + 1 >= each.since[owner]
+        return found

@@ -70,6 +70,10 @@ class Violations:
     def __len__(self) -> int:
         return int(self.message.size)
 
+    def named(self) -> tuple[Ints, ...]:
+        """Return the messages that are named, -1 for none."""
+        return (self.message, self.cause) if self.because is None else (self.message, self.cause, self.because)
+
 
 @dataclass(slots=True)
 class Replay:
