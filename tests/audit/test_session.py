@@ -93,6 +93,7 @@ def test_an_interrupt_ends_an_audit_as_it_ends_anything_else(
     assert signal.getsignal(signal.SIGINT) in {signal.default_int_handler, signal.SIG_IGN}
 
     logging.error("KeyboardInterrupt while sending command.")
+    logging.error("Exception while sending command.")
     logging.error("something else")
 
     assert [record.message for record in caplog.records] == ["something else"]

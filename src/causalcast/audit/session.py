@@ -67,6 +67,8 @@ for argument in "$@"; do
 done
 exec "{java}" "$@"
 """
+_INTERRUPTED: Final = ("KeyboardInterrupt while sending command", "Exception while sending command")
+"""What py4j logs; the second where Ctrl-C comes while Spark starts, as PySpark then speaks amid a command."""
 _ENVIRONMENT: Final = ("JAVA_HOME", "SPARK_CONF_DIR", "SPARK_LOCAL_IP", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 
 
@@ -174,7 +176,7 @@ def _without_interrupted_commands() -> Iterator[None]:
 
 
 def _says_more_than_interrupted(record: logging.LogRecord) -> bool:
-    return not str(record.msg).startswith("KeyboardInterrupt while sending command")
+    return not str(record.msg).startswith(_INTERRUPTED)
 
 
 def _start(sessions: type[SparkSession], master: str | None, scratch: Path) -> SparkSession:
