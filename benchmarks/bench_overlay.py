@@ -1,8 +1,8 @@
 """CPTCast in the simulator by the size of the group: what it costs for members to join, and for each message they get.
 
 Everybody joins at the beginning; from the 80th second on, when HyParView has exchanged neighbours, 100 processes
-broadcast once each, within ten seconds, 1 kB over links of 5 to 15 ms. Each size runs in a process of its own, and is cut
-where everybody has everything. Run with `python -m benchmarks.bench_overlay`, `--quick` for two small sizes.
+broadcast once each, within ten seconds, 1 kB over links of 5 to 15 ms. Each size runs in a process of its own, and is
+cut where everybody has everything. Run with `python -m benchmarks.bench_overlay`, `--quick` for two small sizes.
 """
 
 from __future__ import annotations
