@@ -57,6 +57,16 @@ def test_a_link_to_nothing_is_named(tmp_path: Path, target: str) -> None:
             ingest.find_inputs([tmp_path], without=without)
 
 
+@pytest.mark.parametrize("name", ["c.jsonl.zst", "c.JSONL", "c.Json.GZ", "c.parquet.zip"])
+def test_a_file_named_much_like_a_trace_is_not_left_out(tmp_path: Path, name: str) -> None:
+    write(tmp_path / "ab.jsonl", PAIR)
+    write(tmp_path / name, THIRD)
+    (tmp_path / "notes.txt").write_text("not asked for")
+
+    with pytest.raises(InputUnusable, match=f"{tmp_path}/{name}: such a name is not read"):
+        ingest.find_inputs([tmp_path])
+
+
 def test_a_folder_that_cannot_be_listed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "ab.jsonl", PAIR)
     write(tmp_path / "closed" / "c.jsonl", THIRD)

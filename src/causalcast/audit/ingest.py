@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 JSON_SUFFIXES: Final = (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".ndjson.gz", ".json.gz")
 PARQUET_SUFFIXES: Final = (".parquet", ".pq")
+_LIKE_A_TRACE: Final = re.compile(r"\.(jsonl|ndjson|json|parquet|pq)(\.(gz|bz2|xz|zst|lz4|zip))?$", re.IGNORECASE)
 MAX_QUARANTINED: Final = 1000
 """Quarantined rows that are kept with their text; their number is always exact."""
 MAX_TEXT: Final = 2000
@@ -145,16 +147,20 @@ def _files(source: Path, without: Path | None) -> tuple[list[Path], list[str]]:
             for path in every
             if files.is_unfinished(path.name, suffixes) and path.parent.name != files.WATCH_STATE
         ]
-        found = [
+        alike = [
             path
             for path in every
-            if path.name.endswith(suffixes)
+            if _LIKE_A_TRACE.search(path.name)
             and not any(_unfinished(part) for part in path.relative_to(source).parts)
             and not path.is_dir()
         ]
+        found = [path for path in alike if path.name.endswith(suffixes)]
         absent = next((path for path in found if not path.is_file()), None)
     except OSError as error:
         raise InputUnusable(f"{error.filename or source}: cannot be read: {error.strerror or error}") from error
+    if len(found) < len(alike):
+        other = next(path for path in alike if not path.name.endswith(suffixes))
+        raise InputUnusable(f"{other}: such a name is not read: give it one of {', '.join(suffixes)}, or take it away")
     if absent is not None:
         raise InputUnusable(f"{absent}: cannot be read: no file, or a link to nothing")
     if not found and without is not None and source.resolve() == without:
