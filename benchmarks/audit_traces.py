@@ -95,6 +95,52 @@ def write_lines(folder: Path, processes: int, events: int) -> int:
     return rows
 
 
+def write_turnover(folder: Path, processes: int, events: int) -> int:
+    """Write a run in which a fifth of the processes join, two leave, and one crashes and is evicted by the others.
+
+    JSON lines, one file per process; return the number of rows. A process delivers all messages in the order in which
+    they were sent, each as late as the others.
+    """
+    messages = events // processes
+    come = {process: messages * (process % 7 + 1) // 12 for process in range(processes - processes // 5, processes)}
+    go = {0: messages // 2, 1: messages * 3 // 5, 2: messages * 11 // 20}
+    evicted, crashed_at = 2, go[2] + 2 * _MOST_LATE
+    sent = dict.fromkeys(range(processes), 0)
+    dots: list[tuple[int, int]] = []
+    for at in range(messages):
+        process = at % processes
+        while not come.get(process, 0) < at < go.get(process, messages) and process != processes // 2:
+            process = (process + 1) % processes
+        sent[process] += 1
+        dots.append((process, sent[process]))
+    encode = msgspec.json.Encoder().encode_lines
+    total = 0
+    for process in range(processes):
+        late, first, end = 1 + 7 * process % _MOST_LATE, come.get(process, 0), go.get(process, 2 * messages)
+        rows: list[tuple[int, dict[str, object]]] = [(first, {"event": "join"})] if first else []
+        for at, (sender, number) in enumerate(dots):
+            what = {"origin": f"p{sender:03d}", "counter": number}
+            if sender == process:
+                rows.append((at, {"event": "broadcast", **what, "payload_bytes": 64}))
+            elif first <= at < end - late:
+                rows.append((at + late, {"event": "deliver", **what}))
+        if end == 2 * messages and first < crashed_at:
+            rows.append((crashed_at, {"event": "evict", "peer": f"p{evicted:03d}"}))
+        elif process in go:
+            rows.append((end, {"event": "crash" if process == evicted else "leave"}))
+        rows.sort(key=lambda row: row[0])
+        log = (
+            {"process": f"p{process:03d}", "seq": i + 1, "time_ns": 10**6 * at, **row}
+            for i, (at, row) in enumerate(rows)
+        )
+        (folder / f"p{process:03d}.jsonl").write_bytes(encode(log))
+        total += len(rows)
+    return total
+
+
+_MOST_LATE: Final = 40
+
+
 def write_joined(folder: Path, processes: int, events: int) -> int:
     """Write the same run as one Parquet file; return the number of rows."""
     rows = write_trace(folder, processes, events)

@@ -40,6 +40,7 @@ from benchmarks.audit_traces import (
     write_lines,
     write_topics,
     write_trace,
+    write_turnover,
 )
 from benchmarks.published_checks import algorithm_14, algorithm_16
 from benchmarks.report import Case, write
@@ -224,7 +225,7 @@ def main() -> None:
         return
     _adopt_orphans()
     if arguments.again:
-        write("audit_again", [_again(arguments.again)])
+        write("audit_again", _both_again(arguments.again))
         return
     if arguments.sizes:
         write("audit_sizes", [case for events in arguments.sizes for case in _cases(events)])
@@ -297,29 +298,38 @@ def _shape(name: str, make: Callable[[Path], int], verdict: str = "pass") -> Cas
     return Case(name, {"events": rows} | _figures(spark, rows))
 
 
-def _again(events: int) -> Case:
+def _both_again(events: int) -> list[Case]:
+    return [
+        _again("10 processes", lambda folder, rows: write_lines(folder, 10, rows), events),
+        _again("50 processes that come and go", lambda folder, rows: write_turnover(folder, 50, rows), events),
+    ]
+
+
+def _again(name: str, make: Callable[[Path, int], int], events: int) -> Case:
     """A run, and a second one with the same output folder after every log has grown by one per cent.
 
     What a run costs that has little to do is measured too, and taken from each: a full run of a trace of `LITTLE`
     events, and a second one of it to which nothing was added.
     """
-    with tempfile.TemporaryDirectory(prefix="causalcast-bench-") as name:
-        trace, out, little = (Path(name) / each for each in ("trace", "out", "little"))
+    with tempfile.TemporaryDirectory(prefix="causalcast-bench-") as folder:
+        trace, out, little = (Path(folder) / each for each in ("trace", "out", "little"))
         trace.mkdir()
         little.mkdir()
-        rows = write_lines(trace, 10, events)
-        write_lines(little, 10, LITTLE)
+        rows = make(trace, events)
+        make(little, LITTLE)
         whole = {path: path.read_bytes() for path in trace.iterdir()}
         for path, data in whole.items():
-            path.write_bytes(data[: data.rindex(b"\n", 0, len(data) * 99 // 100) + 1])
+            # The log of one who is gone does not grow.
+            gone = b"origin" not in data[data.rindex(b"\n", 0, -1) :]
+            path.write_bytes(data if gone else data[: data.rindex(b"\n", 0, len(data) * 99 // 100) + 1])
         measure("spark", trace, out)
         for path, data in whole.items():
             with path.open("ab") as file:
                 file.write(data[path.stat().st_size :])
         second = measure("spark", trace, out)
-        full = measure("spark", trace, Path(name) / "full")
-        start = measure("spark", little, Path(name) / "little out")
-        again = measure("spark", little, Path(name) / "little out")
+        full = measure("spark", trace, Path(folder) / "full")
+        start = measure("spark", little, Path(folder) / "little out")
+        again = measure("spark", little, Path(folder) / "little out")
     if not (second["verdict"] == full["verdict"] == "pass" and second["events"] == full["events"] == rows):
         raise SystemExit(f"the later run and the full one disagree: {second}, {full}")
     work = full["cpu_seconds"] - start["cpu_seconds"]
@@ -331,7 +341,7 @@ def _again(events: int) -> Case:
         "second_to_full_without_start": (second["cpu_seconds"] - again["cpu_seconds"]) / work,
         "second_peak_mib": second["peak_mib"],
     }
-    return Case(f"{rows:,} events as JSON lines: in full, and a second run after the last 1 %", figures)
+    return Case(f"{rows:,} events as JSON lines, {name}: in full, and a second run after the last 1 %", figures)
 
 
 def _figures(spark: dict[str, Any], rows: int) -> dict[str, float]:
@@ -427,7 +437,7 @@ PARTS: Final[dict[str, Callable[[], None]]] = {
     "crossing": lambda: write("audit_crossing", [_cross(processes) for processes in (10, 50, 100)]),
     "shapes": lambda: write("audit_shapes", [_shape(*shape) for shape in SHAPES]),
     "lacking": lambda: write("audit_lacking", [_shape(*shape, verdict="fail") for shape in LACKING]),
-    "again": lambda: write("audit_again", [_again(AGAIN)]),
+    "again": lambda: write("audit_again", _both_again(AGAIN)),
 }
 
 

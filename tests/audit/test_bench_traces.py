@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 
 from benchmarks import bench_watch
-from benchmarks.audit_traces import without_one_each, write_joined, write_topics
+from benchmarks.audit_traces import without_one_each, write_joined, write_topics, write_turnover
 from benchmarks.bench_audit import _cross, _published
 from benchmarks.report import Case
 from causalcast.trace import read_jsonl
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pytest
+
+
+ROW = ("process", "seq", "event", "origin", "counter", "peer")
 
 
 def test_one_delivery_of_each_process_or_topic_is_missing(tmp_path: Path) -> None:
@@ -36,13 +39,27 @@ def test_one_delivery_of_each_process_or_topic_is_missing(tmp_path: Path) -> Non
         (tmp_path / "all.parquet").unlink()
 
 
+def test_processes_that_come_and_go_lack_nothing(tmp_path: Path) -> None:
+    number = write_turnover(tmp_path, 15, 15 * 600)
+    rows = [
+        {name: value for name in ROW if (value := getattr(event, name)) is not None}
+        for path in sorted(tmp_path.glob("*.jsonl"))
+        for event in read_jsonl(path)
+    ]
+
+    assert len(rows) == number
+    happened = Counter(row["event"] for row in rows)
+    assert (happened["join"], happened["leave"], happened["crash"], happened["evict"]) == (3, 2, 1, 12)
+    assert judge(rows) == []
+
+
 def test_what_watch_is_measured_on_repeats_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_watch, "BETWEEN_FAULTS", 0.02)
     repeated: dict[tuple[str, str], float] = {}
     for place in range(bench_watch.WRITERS):
         repeated |= bench_watch.write_rounds(tmp_path, place, 40, 1_000)
     rows = [
-        {name: getattr(event, name) for name in ("process", "seq", "event", "origin", "counter")}
+        {name: getattr(event, name) for name in ROW[:5]}
         for path in tmp_path.glob("*.jsonl")
         for event in read_jsonl(path)
     ]
