@@ -19,7 +19,7 @@ import pytest
 
 from causalcast.audit import depot, ingest, intake, pipeline, stages, state
 from causalcast.audit import lines as odd_lines
-from causalcast.audit.errors import InputUnusable
+from causalcast.audit.errors import BoxDamaged, InputUnusable
 from causalcast.audit.pipeline import run_audit
 from tests.audit import unsparked
 from tests.audit.churn import Churn
@@ -206,6 +206,23 @@ def test_the_state_stays_as_large_as_the_trace(here: None, tmp_path: Path) -> No
 
     assert len(manifest["files"][str(trace)]["pieces"]) <= 7
     assert max(sizes) < 4 * fresh
+
+
+@pytest.mark.parametrize("left", ["nothing", "half", "zeros"])
+def test_a_state_that_was_damaged_is_named(here: None, tmp_path: Path, left: str) -> None:
+    trace, out = tmp_path / "t.jsonl", tmp_path / "out"
+    trace.write_text("\n".join(lines(PAIR)) + "\n")
+    expected = audited(trace, out)
+    for box in (out / ".state").glob(f"*{depot.SUFFIX}"):
+        data = box.read_bytes()
+        box.write_bytes({"nothing": b"", "half": data[: len(data) // 2], "zeros": bytes(len(data))}[left])
+    depot._mapped.cache_clear()
+
+    with pytest.raises(BoxDamaged, match=r"\.box: is not as it was written: remove .*/out/\.state and run again"):
+        audited(trace, out)
+
+    shutil.rmtree(out / ".state")
+    assert audited(trace, out) == expected
 
 
 def test_two_audits_do_not_share_a_folder(here: None, tmp_path: Path) -> None:

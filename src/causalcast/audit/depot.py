@@ -18,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from causalcast.audit.errors import FolderNotShared
+from causalcast.audit.errors import BoxDamaged, FolderNotShared
 
 if TYPE_CHECKING:
     from io import FileIO
@@ -52,19 +52,17 @@ class Depot:
 
         Raises:
             FolderNotShared: who wrote it has another folder of this name.
+            BoxDamaged: the file is not as it was written.
         """
         if token[:1] == _INLINE:
             return pickle.loads(token[1:])
         assert self.folder is not None
         name, start, length = token[1:].decode().split(":")
-        whole = _mapped(str(Path(self.folder) / name))[int(start) : int(start) + int(length)]
-        parts, at = [], 0
-        while at < len(whole):
-            (size,) = _LENGTH.unpack_from(whole, at)
-            at = _aligned(at + _LENGTH.size)
-            parts.append(whole[at : at + size])
-            at = _aligned(at + size)
-        return pickle.loads(parts[0], buffers=parts[1:])
+        path = Path(self.folder) / name
+        try:
+            return _read(_mapped(str(path))[int(start) : int(start) + int(length)])
+        except (pickle.UnpicklingError, EOFError, LookupError, ValueError, struct.error) as error:
+            raise BoxDamaged(f"{path}: is not as it was written: remove {path.parent} and run again") from error
 
 
 class Box:
@@ -118,6 +116,16 @@ def place_of(token: bytes) -> tuple[str, int]:
     """Return the file of a token, by its name, and how many bytes of it the value takes."""
     name, _, length = token[1:].decode().split(":")
     return name, int(length)
+
+
+def _read(whole: memoryview) -> Any:
+    parts, at = [], 0
+    while at < len(whole):
+        (size,) = _LENGTH.unpack_from(whole, at)
+        at = _aligned(at + _LENGTH.size)
+        parts.append(whole[at : at + size])
+        at = _aligned(at + size)
+    return pickle.loads(parts[0], buffers=parts[1:])
 
 
 @lru_cache(maxsize=256)

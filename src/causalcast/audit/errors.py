@@ -23,6 +23,10 @@ class FolderNotShared(AuditError):  # noqa: N818
     """A worker does not see, or may not write to, the folder where values wait between stages."""
 
 
+class BoxDamaged(AuditError):  # noqa: N818
+    """What an earlier run left in its state folder cannot be read any more."""
+
+
 class EnvironmentUnusable(AuditError):  # noqa: N818
     """Spark cannot run here: no suitable Java, or PySpark is not installed."""
 

@@ -13,7 +13,7 @@ from causalcast.audit.carried import add_carried, check_carried, find_carried
 from causalcast.audit.clocks import Known, build_clock
 from causalcast.audit.continued import Continuation, settle
 from causalcast.audit.depot import Depot
-from causalcast.audit.errors import AuditError, FolderNotShared, InputUnusable
+from causalcast.audit.errors import AuditError, BoxDamaged, FolderNotShared, InputUnusable
 from causalcast.audit.identity import ReplayKeys
 from causalcast.audit.intake import Intake
 from causalcast.audit.judgement import Judged
@@ -115,7 +115,7 @@ def _named_errors(folder: str | None) -> Iterator[None]:
         yield
     except PythonException as error:
         text = str(error)
-        for kind in (InputUnusable, FolderNotShared):
+        for kind in (InputUnusable, FolderNotShared, BoxDamaged):
             if said := files.raised(text, kind):
                 raise kind(said) from error
         said = files.said(text)

@@ -140,6 +140,8 @@ class State:
         self.manifest = Manifest(code=_code())
         self._lock: IO[str] | None = None
         self._planned: tuple[list[Planned], list[str]] | None = None
+        self._lasting: set[str] = set()
+        """Boxes that outlast a loss of power."""
 
     def __enter__(self) -> State:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -163,6 +165,7 @@ class State:
             found = msgspec.json.decode((self.folder / MANIFEST).read_bytes(), type=Manifest)
             if found.code == self.manifest.code and all((self.folder / name).is_file() for name in _boxes(found)):
                 self.manifest = found
+                self._lasting = _boxes(found)
 
     def _remove_unnamed(self) -> None:
         named = _boxes(self.manifest)
@@ -211,6 +214,9 @@ class State:
             for source in self.manifest.files.values():
                 for piece in source.pieces:
                     piece.joins, piece.again = [], 0
+        for name in _boxes(self.manifest) - self._lasting:
+            _make_last(self.folder / name)
+            self._lasting.add(name)
         part = self.folder / f"{MANIFEST}.tmp"
         with part.open("wb") as file:
             file.write(msgspec.json.encode(self.manifest))
@@ -266,6 +272,11 @@ def _tokens(manifest: Manifest) -> Iterator[tuple[str, float]]:
 
 def _boxes(manifest: Manifest) -> set[str]:
     return {place_of(token.encode())[0] for token, _ in _tokens(manifest)}
+
+
+def _make_last(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 def _code() -> str:
