@@ -66,6 +66,11 @@ class Group:
             assert time.monotonic() < deadline, found
             time.sleep(0.05)
 
+    def end(self) -> None:
+        """Who is still there ends with all of its trace written."""
+        for name in list(self.nodes):
+            self.nodes.pop(name).end(signal.SIGTERM)
+
     def audit(self) -> dict[str, list[dict[str, Any]]]:
         """The rows of each process; the audit finds nothing in them."""
         logs = {path.stem: list(map(json.loads, path.open())) for path in (self.folder / "trace").glob("*.jsonl")}
@@ -104,8 +109,7 @@ def test_one_of_four_is_killed_and_evicted_one_leaves_and_another_joins(tmp_path
         nodes.say(20)
         nodes.at_rest()
         assert run("members", nodes.control("b")).stdout.splitlines() == ["b  this node", "c  up", "e  up"]
-        for name in list(nodes.nodes):
-            nodes.nodes.pop(name).end(signal.SIGTERM)
+        nodes.end()
     logs = nodes.audit()
     assert logs["a"][-1]["event"] == "leave"
     assert sum(row["event"] == "broadcast" for row in logs["e"]) == 40
@@ -128,6 +132,7 @@ def test_one_that_is_evicted_while_it_is_stopped_says_so_and_ends_with_status_4(
         )
         stopped._reader.join(5)
         assert stopped.of("membership")[-1]["evicted"] == ["c"]
+        nodes.end()
     nodes.audit()
 
 
@@ -157,6 +162,7 @@ def test_nodes_with_journals_come_back_leave_and_learn_that_they_were_evicted(tm
             again = run("node", name, "--listen", f":{nodes.ports[name]}", *options)
             assert_one_line(again, 2, f"of no use any more: {name} {how}")
         nodes.at_rest()
+        nodes.end()
     logs = nodes.audit()
     assert [logs[name][-1]["event"] for name in "ac"] == ["leave", "evict"]
     assert [sum(row["event"] == "recover" for row in logs[name]) for name in "abc"] == [1, 0, 2]
