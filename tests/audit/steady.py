@@ -51,6 +51,10 @@ class Steady(Execution):
                 name = self.rng.choice(self.members())
                 self._deliver(name)
                 self._report_stable(name)
+        return self._finish()
+
+    def _finish(self) -> list[Row]:
+        """Let everybody have everything."""
         while any(self._deliver(name) for name in self.members()):
             pass
         while any(self._report_stable(name) for name in self.members()):
@@ -96,11 +100,7 @@ class Turning(Steady):
                 name = self.rng.choice(self.members())
                 self._deliver(name)
                 self._report_stable(name)
-        while any(self._deliver(name) for name in self.members()):
-            pass
-        while any(self._report_stable(name) for name in self.members()):
-            pass
-        return self.rows()
+        return self._finish()
 
     def _come(self) -> None:
         name = self.waiting.pop()

@@ -158,8 +158,8 @@ class Arcs(Overlay):
         """With whom to exchange in this round; arcs grow older."""
         return None
 
-    def _sample(self, partner: ProcessId, asked: int | None) -> list[ProcessId]:
-        """Arcs to give to `partner`; `asked`: how many it gives, if it has asked."""
+    def _sample(self, partner: ProcessId, *, reply: bool) -> list[ProcessId]:
+        """Arcs to give to `partner`; `reply`: it has asked."""
         return []
 
     # ------------------------------------------------------------------ coming and going
@@ -351,7 +351,7 @@ class Arcs(Overlay):
             given = self._offered[1]
             self._offered = None
         else:
-            given = tuple(self._sample(sender, len(names)))
+            given = tuple(self._sample(sender, reply=True))
             self._port.send((sender,), Exchange(True, tuple(self.name if name == sender else name for name in given)))
         self._trade(sender, given, names)
 
@@ -394,7 +394,7 @@ class Arcs(Overlay):
             self._port.send((self._mixed,), Meet(False))
         partner = self._partner()
         if partner is not None:
-            sample = self._sample(partner, None)
+            sample = self._sample(partner, reply=False)
             self._offered = (partner, tuple(sample))
             self._port.send(
                 (partner,), Exchange(False, tuple(self.name if name == partner else name for name in sample))

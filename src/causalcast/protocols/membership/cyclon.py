@@ -54,9 +54,9 @@ class Cyclon(Arcs):
     def _partner(self) -> ProcessId | None:
         return next((peer for peer in self._view if self._usable(peer)), None)
 
-    def _sample(self, partner: ProcessId, asked: int | None) -> list[ProcessId]:
+    def _sample(self, partner: ProcessId, *, reply: bool) -> list[ProcessId]:
         usable = [peer for peer in self._view if self._usable(peer) and peer != partner]
-        if asked is not None:
+        if reply:
             return self._port.random.sample(usable, min(self.of.exchanged, len(usable)))
         return [partner, *self._port.random.sample(usable, min(self.of.exchanged - 1, len(usable)))]
 

@@ -57,10 +57,10 @@ class Spray(Arcs):
     def _partner(self) -> ProcessId | None:
         return next((peer for peer in self._view if self._usable(peer)), None)
 
-    def _sample(self, partner: ProcessId, asked: int | None) -> list[ProcessId]:
+    def _sample(self, partner: ProcessId, *, reply: bool) -> list[ProcessId]:
         half = (len(self._view) + 1) // 2
         usable = [peer for peer in self._view if self._usable(peer)]
-        if asked is not None:
+        if reply:
             # What is on offer elsewhere is given away twice otherwise, and arcs multiply with the delay of messages.
             for name in self._on_offer:
                 if name in usable:
