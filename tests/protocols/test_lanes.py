@@ -57,7 +57,10 @@ def test_the_smallest_counts_are_kept_up(draw: random.Random, size: int) -> None
         vectors[slot][place] += more
         packed = lanes.pack(vectors[slot])
         assert packed == minima.of(slot) + more * lanes.units[place]
-        if more == 1 and draw.random() < 0.5:
+        if more == 1 and size > 1 and vectors[slot][place] > minima.beside(slot, place) and draw.random() < 0.5:
+            minima.replace(slot, packed)
+            changed = False
+        elif more == 1 and draw.random() < 0.5:
             changed = minima.rise(slot, packed, place, vectors[slot][place])
         else:
             changed = minima.put(slot, packed)

@@ -72,6 +72,8 @@ class Host(BaseHost):
         self._mesh: BaseMesh[Any] = self._make_mesh(me, listen, peers, tls)
         self._links: Mapping[ProcessId, Link] = self._mesh.links
         self._full: set[Link] = set()
+        self._allowed = 0
+        """So many broadcasts have room, whether anything becomes stable meanwhile or not."""
         self._detector = Detector(me.name, cast("Mesh", self._mesh).heard) if stack.suspects else None
         self._held: set[Link] = set()
         """Links not read because messages of their peer wait for causes."""
@@ -201,7 +203,11 @@ class Host(BaseHost):
     @property
     def has_room(self) -> bool:
         """Whether a broadcast may be sent now."""
-        return not self._full and self._process.unstable < UNSTABLE_MESSAGES
+        return not self._full and (self._allowed > 0 or self._allows())
+
+    def _allows(self) -> bool:
+        self._allowed = UNSTABLE_MESSAGES - self._process.unstable
+        return self._allowed > 0
 
     @property
     def obstacle(self) -> str:
@@ -222,6 +228,7 @@ class Host(BaseHost):
         if self._journal is not None:
             self._write_ahead(Broadcast, payload, topic, time.time_ns())
         tag = self._process.broadcast(payload, topic)
+        self._allowed -= 1
         if self.queue:
             self._wake_application()
         if self._full and self._detector is not None:

@@ -132,12 +132,26 @@ class Minima:
     def rise(self, slot: int, vector: int, column: int, count: int) -> bool:
         """As `put`, where the vector of `slot` is the one before with one more in `column`, which makes it `count`."""
         tree, lanes = self._tree, self._lanes
+        shift, mask, unit = lanes.shifts[column], lanes.mask, lanes.units[column]
         place = self._first + slot
-        if place > 1 and (tree[place ^ 1] >> lanes.shifts[column]) & lanes.mask < count:
-            tree[place] = vector
+        tree[place] = vector
+        while place > 1:
             self._meter.count += 2 * lanes.words
-            return False
-        return self.put(slot, vector)
+            if tree[place ^ 1] >> shift & mask < count:
+                return False
+            place >>= 1
+            # In this lane the smaller of both was that one.
+            tree[place] += unit
+        return True
+
+    def replace(self, slot: int, vector: int) -> None:
+        """As `put`, of a vector that changes in no lane in which it is among the smallest."""
+        self._tree[self._first + slot] = vector
+
+    def beside(self, slot: int, column: int) -> int:
+        """A count of the vector that `slot` is compared with first: above it, that of `slot` changes nothing else."""
+        lanes = self._lanes
+        return self._tree[self._first + slot ^ 1] >> lanes.shifts[column] & lanes.mask
 
     def of(self, slot: int) -> int:
         """The vector of a slot."""

@@ -77,7 +77,9 @@ class DynamicTCB(DottedOrdering):
         counter = self.taken[me] + 1
         context, seen = self._contexts.speak(me, counter)
         message = DottedMessage(me, counter, context, payload, seen)
-        node = self._add_own(message, me)
+        # Where it follows only the last one, nothing was taken since.
+        last = self.graph.nodes.get(context[0]) if context == ((me, counter - 1),) else None
+        node = self._add_own(message, me, last)
         vectors = self._vectors
         tag = DottedTag(me, counter, context if seen is None else seen, vectors.lanes.head(node.past), vectors.view)
         node.tagged(message, tag)
@@ -96,13 +98,19 @@ class DynamicTCB(DottedOrdering):
         self._membership.taken(message)
         return node
 
-    def _add_own(self, message: Dotted, column: str) -> DotNode:
+    def _add_own(self, message: Dotted, column: str, last: DotNode | None = None) -> DotNode:
+        """`last`: of the same column, if nothing was taken since."""
         counter = message.counter
-        if counter >= self._vectors.lanes.limit:
-            self._vectors.widen(self.graph.nodes.values())
+        vectors = self._vectors
+        if counter >= vectors.lanes.limit:
+            vectors.widen(self.graph.nodes.values())
         self.taken[column] = self.delivered[column] = counter
-        self._idle.spoke()
-        past = self._vectors.lanes.pack(self.taken.values())
+        if self._idle.news:
+            self._idle.spoke()
+        if last is None:
+            past = vectors.lanes.pack(self.taken.values())
+        else:
+            past = last.past + vectors.lanes.units[vectors.view.columns[column]]
         node = DotNode(column, counter, DELIVERED, 0, self._deliveries, past, kept=message)
         self.graph.nodes[column, counter] = node
         self._deliveries += 1
@@ -182,8 +190,18 @@ class DynamicTCB(DottedOrdering):
 
     def receive(self, message: BroadcastMessage) -> None:
         """A dot or phantom of another member arrived from it."""
-        if self.follow(message.origin, iter((message,))) is None:
-            return
+        if self.follow(message.origin, iter((message,))) is not None:
+            self._receive(message)
+
+    def follow(self, sender: ProcessId, messages: Iterator[WireMessage]) -> WireMessage | None:
+        """As `receive`, of messages of `sender`; returns the first that is anything else, and leaves what is behind."""
+        while (message := self._follow(sender, messages)) is not None:
+            if not isinstance(message, DottedMessage) or message.origin != sender:
+                return message
+            self._receive(message)
+        return None
+
+    def _receive(self, message: BroadcastMessage) -> None:
         if self._membership.keeps(message) or not self._membership.accepts(message.origin):
             return
         if isinstance(message, Spoken):
@@ -194,10 +212,10 @@ class DynamicTCB(DottedOrdering):
             self.accept(message)  # type: ignore[arg-type] # the host has looked for its type
         self.settle()
 
-    def follow(self, sender: ProcessId, messages: Iterator[WireMessage]) -> WireMessage | None:
+    def _follow(self, sender: ProcessId, messages: Iterator[WireMessage]) -> WireMessage | None:
         """As in `tcb`: deliver messages of `sender` while each follows only the previous one.
 
-        Returns the first that does not, which is left as it is, for `receive`, and those behind it with it.
+        Returns the first that does not, which is left as it is, and those behind it with it.
         """
         vectors, membership = self._vectors, self._membership
         before = self._last.get(sender)
@@ -210,40 +228,55 @@ class DynamicTCB(DottedOrdering):
         slot = view.columns[origin]
         if past >> lanes.shifts[slot] & lanes.mask != counter:
             return next(messages, None)
-        unit, limit, words = lanes.units[slot], lanes.limit, lanes.words
-        nodes, meter, heard, lowest = self.graph.nodes, self._meter, vectors.heard, vectors.all_have
-        head, deliver = lanes.head, membership.news.deliver
-        awaited = self.phantoms.awaited.get(origin)
-        assert lowest is not None
-        for message in messages:
-            counter += 1
-            dot = origin, counter
-            if (
-                not isinstance(message, DottedMessage)
-                or message.context != before
-                or message.counter != counter
-                or message.origin != origin
-                or message.seen is not None
-                or counter >= limit
-                or dot in nodes
-            ):
-                return message
-            meter.count += 1 + (before[0] in nodes) * words
-            past += unit
-            tag = DottedTag(origin, counter, before, head(past), view)
-            nodes[dot] = DotNode(origin, counter, DELIVERED, 0, self._deliveries, past, tag, message.payload)
-            self._deliveries += 1
-            self._last[origin] = before = (dot,)
-            self.delivered[origin] = counter
-            heard[origin] = past
-            deliver(Message(message.payload, tag))
-            if lowest.rise(slot, past, slot, counter):
-                self._report(vectors.settle(self.delivered))
-            if awaited is not None and awaited <= counter:
-                # Nothing is taken by it, so that phantoms are all that it may let happen.
-                self.settle()
-                return next(messages, None)
-        return None
+        unit, limit, words, head = lanes.units[slot], lanes.limit, lanes.words, lanes.head
+        nodes, all_have, news = self.graph.nodes, vectors.all_have, membership.news
+        deliver = news.deliver
+        assert all_have is not None
+        # Up to there stability may have waited for this member; beyond, it waits for another one as well.
+        lowest = all_have.beside(slot, slot)
+        awaited = self.phantoms.awaited.get(origin, limit)
+        first = counter
+        try:
+            for message in messages:
+                number = counter + 1
+                if (
+                    not isinstance(message, DottedMessage)
+                    or message.context != before
+                    or message.counter != number
+                    or message.origin != origin
+                    or message.seen is not None
+                    or number >= limit
+                ):
+                    return message
+                dot, risen = (origin, number), past + unit
+                tag = DottedTag(origin, number, before, head(risen), view)
+                node = DotNode(
+                    origin, number, DELIVERED, 0, self._deliveries + number - first - 1, risen, tag, message.payload
+                )
+                if nodes.setdefault(dot, node) is not node:
+                    return message
+                counter, past, before = number, risen, (dot,)
+                deliver(Message(message.payload, tag))
+                if counter <= lowest and all_have.rise(slot, past, slot, counter):
+                    vectors.one_more_stable(slot)
+                    node.stage = STABLE
+                    news.stable(tag)
+                if awaited <= counter:
+                    # Nothing is taken by it, so that phantoms are all that it may let happen.
+                    break
+            else:
+                return None
+        finally:
+            done = counter - first
+            if done:
+                self._meter.count += done * (1 + words)
+                self._deliveries += done
+                self._last[origin] = before
+                self.delivered[origin] = counter
+                vectors.heard[origin] = past
+                all_have.replace(slot, past)
+        self.settle()
+        return next(messages, None)
 
     def accept(self, message: Dotted) -> None:
         """A dot has come, from its origin or carried by another member. Raises `ProtocolViolationError`."""

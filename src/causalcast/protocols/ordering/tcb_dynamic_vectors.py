@@ -29,9 +29,27 @@ class Vectors:
         self.lanes = Lanes(2 * len(self.view))
         self.heard: dict[ProcessId, int] = {}
         """By member that is counted, the past of its latest dot or phantom that counts here."""
-        self.stable: tuple[int, ...] = (0,) * self.lanes.size
+        self._stable = 0
         self.all_have: Minima | None = None
         """`None`: nobody else is counted, so that all that is delivered is stable."""
+
+    @property
+    def stable(self) -> tuple[int, ...]:
+        """What all have, by column."""
+        return self.lanes.unpack(self._stable)
+
+    @stable.setter
+    def stable(self, counts: tuple[int, ...]) -> None:
+        self._stable = self.lanes.pack(counts)
+
+    def stable_of(self, column: str) -> int:
+        """One count of what all have."""
+        return self.count(self._stable, column)
+
+    def one_more_stable(self, slot: int) -> None:
+        """What all have has grown by one in the column `slot`."""
+        self._stable += self.lanes.units[slot]
+        self._meter.count += 1
 
     def messages(self, past: int) -> tuple[int, ...]:
         """The counts of messages in a vector, by slot."""
@@ -67,16 +85,17 @@ class Vectors:
 
     def settle(self, delivered: Mapping[str, int]) -> list[RawDot]:
         """What is stable now and was not before."""
-        columns = self.view.columns
-        before = self.stable
+        columns, lanes = self.view.columns, self.lanes
+        before = lanes.unpack(self._stable)
         if self.all_have is None:
-            self.stable = tuple(delivered[column] for column in columns)
+            self._stable = lanes.pack(delivered[column] for column in columns)
         else:
-            self.stable = self.lanes.unpack(self.all_have.lowest)
+            self._stable = self.all_have.lowest
+        now = lanes.unpack(self._stable)
         self._meter.count += len(before)
         return [
             (column, counter)
-            for column, old, new in zip(columns, before, self.stable, strict=True)
+            for column, old, new in zip(columns, before, now, strict=True)
             if old < new
             for counter in range(old + 1, new + 1)
         ]
@@ -114,6 +133,6 @@ class Vectors:
             if node.past:
                 node.past = repacked(node.past)
         self.heard = {name: repacked(past) for name, past in self.heard.items() if name in view}
-        self.stable = tuple(reshaped(self.stable))
+        self._stable = repacked(self._stable)
         self.view, self.lanes = view, lanes
         self.recount()
