@@ -90,6 +90,33 @@ def test_numbers_and_contexts_of_messages_have_no_gaps_where_members_came() -> N
     judged(run)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_what_is_stable_is_what_all_were_heard_to_have_also_in_bursts(seed: int) -> None:
+    """Two members, to whom each message of the other is stable at once, a third that joins, and one that leaves."""
+    draw = random.Random(seed)
+    run = world("ann bob", "cat")
+    names = ["ann", "bob"]
+    turns = [Join("cat", "ann"), Leave("bob")]
+    for _ in range(8):
+        for _ in range(draw.randint(1, 4)):
+            name = draw.choice(names)
+            for _ in range(draw.randint(1, 12)):
+                run.broadcast(name)
+            for _ in range(draw.randint(0, 40)):
+                if steps := run.enabled(fifo=True):
+                    run.do(draw.choice(steps))
+                for each in names:
+                    vectors = run.processes[each].ordering._vectors  # type: ignore[attr-defined]
+                    assert vectors.all_have is None or vectors.stable == vectors.lanes.unpack(vectors.all_have.lowest)
+        if turns and draw.random() < 0.3:
+            turn = turns.pop(0)
+            run.settle()
+            run.do(turn)
+            run.settle()
+            names = ["ann", "bob", "cat"] if isinstance(turn, Join) else ["ann", "cat"]
+    judged(run)
+
+
 def test_tags_compare_across_joins_and_leaves() -> None:
     run = world("ann bob", "cat")
     first = run.broadcast("bob")
