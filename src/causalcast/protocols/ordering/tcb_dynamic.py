@@ -105,8 +105,7 @@ class DynamicTCB(DottedOrdering):
         if counter >= vectors.lanes.limit:
             vectors.widen(self.graph.nodes.values())
         self.taken[column] = self.delivered[column] = counter
-        if self._idle.news:
-            self._idle.spoke()
+        self._idle.spoke()
         if last is None:
             past = vectors.lanes.pack(self.taken.values())
         else:
@@ -233,7 +232,7 @@ class DynamicTCB(DottedOrdering):
         deliver = news.deliver
         assert all_have is not None
         # Up to there stability may have waited for this member; beyond, it waits for another one as well.
-        lowest = all_have.beside(slot, slot)
+        beside = all_have.beside(slot, slot)
         awaited = self.phantoms.awaited.get(origin, limit)
         first = counter
         try:
@@ -250,14 +249,13 @@ class DynamicTCB(DottedOrdering):
                     return message
                 dot, risen = (origin, number), past + unit
                 tag = DottedTag(origin, number, before, head(risen), view)
-                node = DotNode(
-                    origin, number, DELIVERED, 0, self._deliveries + number - first - 1, risen, tag, message.payload
-                )
+                index = self._deliveries + counter - first
+                node = DotNode(origin, number, DELIVERED, 0, index, risen, tag, message.payload)
                 if nodes.setdefault(dot, node) is not node:
                     return message
                 counter, past, before = number, risen, (dot,)
                 deliver(Message(message.payload, tag))
-                if counter <= lowest and all_have.rise(slot, past, slot, counter):
+                if counter <= beside and all_have.rise(slot, past, slot, counter):
                     vectors.one_more_stable(slot)
                     node.stage = STABLE
                     news.stable(tag)

@@ -266,7 +266,7 @@ class DottedOrdering(Ordering):
     @property
     def unstable(self) -> int:
         """Own messages not stable here yet."""
-        return self.taken[self._me] - self._vectors.stable_of(self._me)
+        return self.taken[self._me] - self._vectors.stable[self._vectors.view.columns[self._me]]
 
     def tables(self) -> dict[str, int]:
         """See `Process.tables`."""

@@ -42,10 +42,6 @@ class Vectors:
     def stable(self, counts: tuple[int, ...]) -> None:
         self._stable = self.lanes.pack(counts)
 
-    def stable_of(self, column: str) -> int:
-        """One count of what all have."""
-        return self.count(self._stable, column)
-
     def one_more_stable(self, slot: int) -> None:
         """What all have has grown by one in the column `slot`."""
         self._stable += self.lanes.units[slot]
