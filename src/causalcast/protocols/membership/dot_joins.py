@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 from causalcast.model import ProtocolViolationError, StateTransferError
 from causalcast.protocols.membership.dot_records import INSTALLED, PRESENT, Other
 from causalcast.protocols.membership.dot_snapshot import JoinsState
+from causalcast.protocols.membership.dot_transfers import check_transfer
 from causalcast.protocols.ordering.tcb_dynamic_messages import (
     Carried,
     JoinDot,
@@ -91,8 +92,9 @@ class Joins:
         self._early.clear()
 
     def install(self, contact: ProcessId, state: Transfer) -> None:
-        """Take over what `contact` has."""
+        """Take over what `contact` has. Raises `ProtocolViolationError`, and takes nothing, if that cannot be."""
         membership = self._membership
+        check_transfer(state, contact, membership.name)
         self.contact = contact
         self._dot = state.join
         membership.others = {
