@@ -134,15 +134,55 @@ class Turning(Steady):
         self.joiner = None
 
 
-def steady_trace(rng: random.Random, *, turning: bool = False) -> tuple[list[Row], tuple[str, ...]]:
-    """Return rows by the time when they came, and who is said to have crashed."""
+def with_traffic(rng: random.Random, rows: list[Row]) -> list[Row]:
+    """Return rows with sends and receptions among them, of every message as often, by whom and as late as may be."""
+    logs: dict[str, list[Row]] = {}
+    for row in rows:
+        logs.setdefault(row["process"], []).append(row)
+    end = max(log[-1]["at"] for log in logs.values())
+    # Who is gone writes no more.
+    ends = {name: log[-1]["at"] if log[-1]["event"] in ("leave", "crash") else end for name, log in logs.items()}
+    told = rng.choice((("send",), ("receive",), ("send", "receive"), ("send", "receive")))
+    lost, again, late = (rng.choice((0.0, 0.1, 0.5)) for _ in range(3))
+    delivered = {(r["process"], r["origin"], r["counter"]): r["at"] for r in rows if r["event"] == "deliver"}
+
+    def add(name: str, event: str, message: Row, at: float) -> None:
+        if event in told and at < ends[name]:
+            about = {key: message[key] for key in ("origin", "counter", "topic") if key in message}
+            peer = rng.choice(sorted(logs))
+            logs[name].append({"process": name, "event": event, **about, "peer": peer, "at": at})
+
+    for message in [row for row in rows if row["event"] == "broadcast"]:
+        sent = message["at"]
+        for name in sorted(logs):
+            got = delivered.get((name, message["origin"], message["counter"]), sent + 20)
+            if name != message["origin"] and rng.random() >= lost:
+                add(name, "receive", message, rng.uniform(sent, got))
+            for _ in range(rng.choice((0, 1, 3))):
+                if rng.random() < again:
+                    add(name, "receive", message, rng.uniform(sent, end if rng.random() < late else sent + 60))
+            for _ in range(rng.choice((0, 0, 1, 2))):
+                add(name, "send", message, rng.uniform(sent, end if rng.random() < late else sent + 20))
+    for log in logs.values():
+        log.sort(key=lambda row: float(row["at"]))
+        for seq, row in enumerate(log, start=1):
+            row["seq"] = seq
+    return [row for log in logs.values() for row in log]
+
+
+def steady_trace(
+    rng: random.Random, *, turning: bool = False, traffic: random.Random | None = None
+) -> tuple[list[Row], tuple[str, ...]]:
+    """Return rows by the time when they came, and who is said to have crashed; with `traffic`, it says of which."""
     rows = Turning(rng).run(rng.randint(30, 70)) if turning else Steady(rng).run(rng.randint(12, 50))
+    if traffic is not None:
+        rows = with_traffic(traffic, rows)
     if rng.random() < 0.5:
         _restart_numbers(rows)
     times = rng.choice(("none", "rising", "any", "any"))
     for row in rows:
         if times == "rising" and rng.random() < 0.95:
-            row["time_ns"] = 10**12 + row["at"] * 1_000_000 + rng.randint(0, 999_999)
+            row["time_ns"] = 10**12 + int(row["at"] * 1_000_000) + rng.randint(0, 999_999)
         elif times == "any":
             # The first rows reach as far as all others.
             row["time_ns"] = rng.choice((0, 10**9)) if row["at"] < 4 else rng.randint(0, 10**9)
@@ -156,7 +196,7 @@ def steady_trace(rng: random.Random, *, turning: bool = False) -> tuple[list[Row
 def _restart_numbers(rows: list[Row]) -> None:
     """Let each topic have numbers of its own."""
     numbers: dict[tuple[str, str | None], dict[int, int]] = {}
-    for row in sorted(rows, key=lambda row: int(row["at"])):
+    for row in sorted(rows, key=lambda row: float(row["at"])):
         if row["event"] == "broadcast":
             mine = numbers.setdefault((row["origin"], row.get("topic")), {})
             mine[row["counter"]] = len(mine) + 1

@@ -12,12 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
-from causalcast.audit import pipeline
-from causalcast.audit.continued import Continuation
 from causalcast.audit.pipeline import run_audit
 from causalcast.simulation import NS_PER_MS as MS
 from causalcast.simulation import Crash, Join, Leave, Simulator, process_names
-from tests.audit import unsparked
 from tests.audit.steady import grown, steady_trace
 from tests.audit.test_incremental import audit_until
 from tests.protocols.overlay.judged import Judge
@@ -31,24 +28,6 @@ if TYPE_CHECKING:
 OUTPUTS = ("findings", "processes", "quarantine", "metrics")
 
 
-@pytest.fixture
-def runs(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Run the stages in this process, without a JVM; note of each run with a state whether it went on from there."""
-    monkeypatch.setattr(pipeline, "spark_session", unsparked.session)
-    noted: list[bool] = []
-    run = Continuation.run
-
-    def noting(self: Continuation, *arguments: Any) -> Any:
-        before = bool(self.kept.manifest.files)
-        found = run(self, *arguments)
-        if before:
-            noted.append(found is not None)
-        return found
-
-    monkeypatch.setattr(Continuation, "run", noting)
-    return noted
-
-
 def append(path: Path, row: dict[str, Any]) -> None:
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(row) + "\n")
@@ -60,10 +39,10 @@ def same_outputs(one: Path, other: Path) -> bool:
     return tables and (one / "audit.json").read_bytes() == (other / "audit.json").read_bytes()
 
 
-def grow(tmp_path: Path, seed: int, *, turning: bool) -> set[str]:
+def grow(tmp_path: Path, seed: int, *, turning: bool, traffic: bool = False) -> set[str]:
     """Audit a random trace each time that it has grown; return the events that it has."""
     rng = random.Random(seed)
-    rows, crashed = steady_trace(rng, turning=turning)
+    rows, crashed = steady_trace(rng, turning=turning, traffic=random.Random(~seed) if traffic else None)
     trace, out = tmp_path / f"{seed}", tmp_path / f"{seed}.out"
     trace.mkdir()
     for _ in grown(rng, rows, trace, append):
@@ -94,6 +73,20 @@ def test_it_does_where_members_join_leave_and_crash(runs: list[bool], tmp_path: 
             went_on |= events
 
     assert {"join", "leave", "crash"} <= went_on
+
+
+@pytest.mark.parametrize(("seeds", "turning"), [((7, 10, 11, 12), False), ((11, 12, 15), True)])
+def test_it_does_where_sends_and_receptions_are_logged(
+    runs: list[bool], tmp_path: Path, seeds: tuple[int, ...], turning: bool
+) -> None:
+    went_on: set[str] = set()
+    for seed in seeds:
+        before = len(runs)
+        events = grow(tmp_path, seed, turning=turning, traffic=True)
+        if any(runs[before:-1]):
+            went_on |= events
+
+    assert {"send", "receive", *(("join", "leave", "crash") if turning else ())} <= went_on
 
 
 # ------------------------------------------------------------------------------------- one thing at a time

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from causalcast.audit.logs import LogColumns
+    from causalcast.audit.received import Received
 
     Ints = NDArray[np.int64]
 
@@ -63,7 +64,7 @@ class Links:
         )
 
 
-def count_links(own: Ints, rows: LogColumns, log: Ints, keep: Ints) -> tuple[Ints, Links | None]:
+def count_links(own: Ints, rows: LogColumns, log: Ints, keep: Ints, before: Received) -> tuple[Ints, Links | None]:
     """Count the sends and receptions among the rows `keep`, which are by log and in each log's order.
 
     Args:
@@ -71,6 +72,7 @@ def count_links(own: Ints, rows: LogColumns, log: Ints, keep: Ints) -> tuple[Int
         rows: the rows of all logs.
         log: whose row each is.
         keep: the rows that count.
+        before: what the logs received by rows that are left out.
 
     Returns:
         The traffic of each log as a row of the numbers in `Traffic`, and the times.
@@ -87,6 +89,7 @@ def count_links(own: Ints, rows: LogColumns, log: Ints, keep: Ints) -> tuple[Int
     first = np.zeros(received.size, dtype=bool)
     first[np.unique(message, return_index=True)[1]] = True
     first &= rows.origin[received] != own[log[received]]
+    first[first] = ~before.has(rows, log, received[first])
     fresh, again = received[first], received[~first]
     released = np.full(fresh.size, NO_VALUE, dtype=np.int64)
     if release.size:

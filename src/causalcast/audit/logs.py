@@ -17,6 +17,7 @@ from causalcast.audit.digests import Bodies, Indices, Marks, measured
 from causalcast.audit.events import BROADCAST, CRASH, DELIVER, FIRST_MEMBERSHIP, STABLE, SUBSCRIBE
 from causalcast.audit.links import count_links, spans_of
 from causalcast.audit.ranges import heads_of, keys_of, order_of, places, runs_of, starts_of
+from causalcast.audit.received import NOTHING_RECEIVED
 from causalcast.audit.spans import times_of
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from causalcast.audit.digests import LogBody, LogIndex
+    from causalcast.audit.received import Received
 
     Ints = NDArray[np.int64]
     Bools = NDArray[np.bool_]
@@ -65,25 +67,33 @@ def digest(process: str, rows: LogColumns) -> tuple[LogIndex, LogBody]:
 
 
 def digest_logs(
-    processes: Sequence[str], rows: LogColumns, log: Ints, since: Ints | None = None
+    processes: Sequence[str],
+    rows: LogColumns,
+    log: Ints,
+    since: Ints | None = None,
+    received: Received = NOTHING_RECEIVED,
 ) -> tuple[Indices, Bodies]:
     """Put the logs of `processes` in order and split them into what the driver and what the replay needs.
 
     `log` is whose row each is, an index into `processes`. Of the rows up to number `since[i]` of log `i` some may be
-    left out, and nothing is said of their times; without `since` every process has a row.
+    left out, and nothing is said of their times; without `since` every process has a row. `received` is what the logs
+    received by rows that are left out.
     """
     since = np.zeros(len(processes), dtype=np.int64) if since is None else since
-    return _Digest(tuple(processes), rows, log, since).run()
+    return _Digest(tuple(processes), rows, log, since, received).run()
 
 
 class _Digest:
     """One run; a method's rows are indices of rows, in the order of the logs, and their parts of sections."""
 
-    def __init__(self, processes: tuple[str, ...], rows: LogColumns, log: Ints, since: Ints) -> None:
+    def __init__(
+        self, processes: tuple[str, ...], rows: LogColumns, log: Ints, since: Ints, received: Received
+    ) -> None:
         self.processes = processes
         self.rows = rows
         self.log = log
         self.since = since
+        self.received = received
         code_of = {name: code for code, name in enumerate(rows.names)}
         self.own = np.array([code_of.get(process, -1) for process in processes], dtype=np.int64)
 
@@ -93,7 +103,7 @@ class _Digest:
         keep, repeated, conflicts = _one_row_per_seq(rows, log, order, count)
         later = order[rows.seq[order] > self.since[log[order]]]
         missing, missing_rows = _gaps(log[later], rows.seq[later], self.since)
-        traffic, links = count_links(self.own, rows, log, keep)
+        traffic, links = count_links(self.own, rows, log, keep, self.received)
         messages = keep[rows.event[keep] <= STABLE]
         topic = rows.topic[messages]
         by_section = order_of(log[messages], topic)

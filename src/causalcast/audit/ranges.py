@@ -54,6 +54,20 @@ def merge(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return merged
 
 
+def union(group: Ints, first: Ints, last: Ints) -> tuple[Ints, Ints, Ints]:
+    """Join the ranges of each group that touch or overlap: groups, first and last numbers, in order."""
+    order = order_of(group, first)
+    group, first, last = group[order], first[order], last[order]
+    ends, rank = np.unique(last, return_inverse=True)
+    heads = heads_of(group)
+    # The highest end so far in each group: one running maximum, which begins anew at each head.
+    base = np.cumsum(heads) * ends.size
+    reached = ends[np.maximum.accumulate(base + rank) - base]
+    heads[1:] |= first[1:] - 1 > reached[:-1]
+    tails = np.append(heads[1:], True)[: heads.size]
+    return group[heads], first[heads], reached[tails]
+
+
 def places(first: Ints, sizes: Ints) -> Ints:
     """Return the numbers of ranges, one range after the other: `sizes[i]` numbers from `first[i]` on."""
     ends = np.cumsum(sizes)

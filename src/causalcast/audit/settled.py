@@ -5,7 +5,8 @@ that is reported at all), so did they with all that happened before it, and no f
 follows the rows that its sender has, so nothing to come happens before a settled message, and nothing that is found
 later is about one. A log without the rows of settled messages is thus a log of the same findings, and what is measured
 adds up. Only this must hold of the rows to come (`Settled.takes`): they stand behind those that were read, are about
-messages that are not settled, and do not change who the settled ones concern.
+messages that are not settled, and do not change who the settled ones concern. A message may be sent and received once
+it is settled: what each log received is kept (`received`).
 
 A message does not concern who is gone (`turnover`), whose log must not grow, nor who joined and is not entitled to it.
 But what one who joined sends next must follow it, as what all others send does. What the rows of these say of messages
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from causalcast.audit.clocks import build_clock
-from causalcast.audit.events import BROADCAST, CRASH, DELIVER, RECEIVE, RECOVER, SEND, STABLE, SUBSCRIBE, UNSUBSCRIBE
+from causalcast.audit.events import BROADCAST, CRASH, DELIVER, RECEIVE, RECOVER, STABLE, SUBSCRIBE, UNSUBSCRIBE
 from causalcast.audit.judgement import Judged
 from causalcast.audit.logs import digest_logs
 from causalcast.audit.measures import measured
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from causalcast.audit.left_out import LeftOut
     from causalcast.audit.logs import LogColumns
     from causalcast.audit.measures import Measures
+    from causalcast.audit.received import Received
     from causalcast.audit.timeline import Grid
 
     Ints = NDArray[np.int64]
@@ -72,6 +74,9 @@ class Settled:
     """How many rows of each log, and of them how many were plain repeats."""
     repeated: Ints
     totals: Ints
+    traffic: Ints
+    """Of each log; see `links.Traffic`."""
+    received: Received
     times: Ints
     """Of each log, also of the rows that are not left out; see `spans.TIMES`."""
     upto: dict[str, dict[str, int]]
@@ -104,9 +109,7 @@ class Settled:
     def takes(self, rows: LogColumns, log: Ints) -> bool:
         """Whether logs may grow by these rows without a change to what is settled."""
         event = rows.event
-        if bool((self.gone[log] | (rows.seq <= self.last[log])).any()) or bool(
-            ((event == SEND) | (event == RECEIVE)).any()
-        ):
+        if bool((self.gone[log] | (rows.seq <= self.last[log])).any()):
             return False
         if not np.isin(event[event > RECEIVE], _STAYING).all():
             return False
@@ -200,10 +203,10 @@ class Settled:
         return None if places is None else self.measures.moved(places)
 
     def _digest(self, rows: LogColumns, log: Ints) -> tuple[Indices, Bodies] | None:
-        indices, bodies = digest_logs(self.processes, rows, log, self.last)
+        indices, bodies = digest_logs(self.processes, rows, log, self.last, self.received)
         times = grown(self.times, indices.times)
         spans = whole_spans(times)
-        if indices.missing or indices.conflicts or spans is None or indices.traffic.any():
+        if indices.missing or indices.conflicts or spans is None:
             return None
         words = [*indices.names, ""]
         owners = np.repeat(np.arange(len(self.processes)), np.diff(indices.sections)).tolist()
@@ -214,6 +217,7 @@ class Settled:
             rows=indices.rows + self.left_out,
             repeated=indices.repeated + self.repeated,
             totals=indices.totals + self.totals,
+            traffic=indices.traffic + self.traffic,
             times=times,
             spans=spans,
             marks=marks,

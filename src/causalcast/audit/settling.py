@@ -14,6 +14,8 @@ from causalcast.audit.left_out import Dues, LeftOut, Numbers
 from causalcast.audit.measures import Measures
 from causalcast.audit.parts import merge, select
 from causalcast.audit.ranges import places
+from causalcast.audit.received import NOTHING_RECEIVED
+from causalcast.audit.receptions import Receptions
 from causalcast.audit.settled import MOST_PAIRS, Settled, limits_of
 from causalcast.audit.turnover import Stay, Turnover, begun_of, bonds_of, dues_of
 from causalcast.audit.violations import CODE
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from causalcast.audit.digests import Bodies, LogIndex
     from causalcast.audit.judgement import Judged
     from causalcast.audit.logs import LogColumns
+    from causalcast.audit.received import Received
     from causalcast.audit.settled import Limits
     from causalcast.audit.topic_clock import TopicClock
 
@@ -118,7 +121,7 @@ class Settling:
         upto = {topic: limits for topic in self._topics() if (limits := self._limits(topic))}
         if not upto or not self.upto.keys() <= upto.keys():
             return None
-        left = _left(parts, upto, self.reach)
+        left = self._left(parts, upto)
         total = sum(index.rows for index in self.judged.logs.values())
         if left is None or left[1].size > total // 2:
             return None
@@ -132,7 +135,7 @@ class Settling:
             and self.turnover.plain()
             and sum(map(len, self.concerned.values())) <= MOST_CONCERNED
             and sum(len(found) for replay in self.judged.closely for found in replay.violations) <= MOST_FOUND
-            and not any(log.missing or log.conflicts or log.source.traffic[log.place].any() for log in logs)
+            and not any(log.missing or log.conflicts for log in logs)
             and all(bool((log.source.spans[log.place] == log.source.times[log.place, :2]).all()) for log in logs)
         )
 
@@ -343,8 +346,30 @@ class Settling:
                 mine = clock.past[:, clock.starts[a] : clock.starts[a] + ranks[a]]
                 ranks[a] = int((mine > ranks[:, None]).any(axis=0).argmax())
 
+    def _left(self, parts: Parts, upto: Limits) -> tuple[LogColumns, Ints, Received] | None:
+        """Return the rows that are not left out, and what was received by those that are; `None` where that is much."""
+        receptions = Receptions(self.earlier.received if self.earlier is not None else NOTHING_RECEIVED)
+        kept: list[tuple[LogColumns, Ints]] = []
+        number = 0
+        for rows, log in parts:
+            limits = limits_of(rows.names, rows.topic, rows.origin, upto)
+            kept.append(without_settled(*receptions.without(rows, log, limits), upto, self.reach))
+            number += kept[-1][1].size
+            if number > MOST_ROWS or receptions.many:
+                return None
+        received = receptions.done()
+        if received is None:
+            return None
+        return merge([rows for rows, _ in kept]), np.concatenate([log for _, log in kept]), received
+
     def _settled(
-        self, upto: dict[str, dict[str, int]], covered: frozenset[str], last: Ints, rows: LogColumns, log: Ints
+        self,
+        upto: dict[str, dict[str, int]],
+        covered: frozenset[str],
+        last: Ints,
+        rows: LogColumns,
+        log: Ints,
+        received: Received,
     ) -> Settled:
         """Return what is settled, with sums of the whole trace."""
         judged, earlier = self.judged, self.earlier
@@ -364,6 +389,8 @@ class Settling:
             left_out=np.array([index.rows for index in logs], dtype=np.int64) - np.bincount(log, minlength=len(logs)),
             repeated=np.array([index.repeated for index in logs], dtype=np.int64),
             totals=np.array([index.source.totals[index.place] for index in logs], dtype=np.int64),
+            traffic=np.array([index.source.traffic[index.place] for index in logs], dtype=np.int64),
+            received=received,
             times=np.array([index.source.times[index.place] for index in logs], dtype=np.int64),
             upto=upto,
             concerned={topic: self.concerned[topic] for topic in upto},
@@ -392,7 +419,8 @@ class Settling:
 
     def _checked(self, settled: Settled) -> Settled | None:
         """Judge what is left alone; return what is settled without it, `None` unless that finds the same."""
-        alone = replace(settled, totals=np.zeros_like(settled.totals), repeated=np.zeros_like(settled.repeated))
+        nothing = {name: np.zeros_like(getattr(settled, name)) for name in ("totals", "traffic", "repeated")}
+        alone = replace(settled, **nothing)
         found = alone.judge(settled.rows, settled.log)
         if found is None:
             return None
@@ -414,6 +442,7 @@ class Settling:
             left_out=settled.left_out + np.array([log.repeated for log in logs], dtype=np.int64),
             repeated=settled.repeated - np.array([log.repeated for log in logs], dtype=np.int64),
             totals=settled.totals - np.array([log.source.totals[log.place] for log in logs], dtype=np.int64),
+            traffic=settled.traffic - np.array([log.source.traffic[log.place] for log in logs], dtype=np.int64),
             measures=measures,
         )
 
@@ -493,18 +522,6 @@ def _reach(starts: Ints, sections: Ints, columns: tuple[Ints, Ints, Ints], cut: 
     np.maximum.at(highest, key, counter[early].astype(np.int64))
     found: Ints = np.where(highest == before + number, highest, before)
     return found.reshape(sections.size, wide)
-
-
-def _left(parts: Parts, upto: Limits, reach: Mapping[str, Reach]) -> tuple[LogColumns, Ints] | None:
-    """Return the rows that are not left out, `None` where they are too many."""
-    kept: list[tuple[LogColumns, Ints]] = []
-    number = 0
-    for rows, log in parts:
-        kept.append(without_settled(rows, log, upto, reach))
-        number += kept[-1][1].size
-        if number > MOST_ROWS:
-            return None
-    return merge([rows for rows, _ in kept]), np.concatenate([log for _, log in kept])
 
 
 def without_settled(rows: LogColumns, log: Ints, upto: Limits, reach: Mapping[str, Reach]) -> tuple[LogColumns, Ints]:
