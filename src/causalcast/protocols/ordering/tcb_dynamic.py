@@ -123,7 +123,8 @@ class DynamicTCB(DottedOrdering):
     def take(self, event: Event) -> None:
         """The application receives `event`: the context moves now, or the stable dot leaves the graph."""
         membership = self._membership
-        if isinstance(event, Stable):
+        # `isinstance` is quick to say that something is of a class of events, and slow to say that it is not.
+        if type(event) is Stable:
             tag = event.tag
             del self.graph.nodes[tag.origin, tag.counter]
         elif isinstance(event, Delivered):
@@ -131,8 +132,7 @@ class DynamicTCB(DottedOrdering):
                 return
             tag = event.message.tag
             origin, counter = tag.origin, tag.counter
-            kept = self.graph.nodes[origin, counter].kept
-            before = kept.context if isinstance(kept, DottedMessage) else None
+            before = self._apart.pop((origin, counter), None) if self._apart else None
             self._contexts.took_message(origin, counter, tag.context, before)
             self.taken[origin] = counter
             if not self._idle.news and membership.speaks:
@@ -146,6 +146,7 @@ class DynamicTCB(DottedOrdering):
 
     def take_all(self) -> None:
         """Take what is delivered, though the application has not: it makes one more dot and no broadcast."""
+        self._apart.clear()
         for node in self.graph.in_order():
             if node.tag is not None and node.counter > self.taken[node.column] and node.message is not None:
                 self._take_dot(node.column, node.counter, node.message.context)
@@ -352,6 +353,8 @@ class DynamicTCB(DottedOrdering):
             elif isinstance(message, DottedMessage):
                 tag = self._tag(message, node.past)
                 node.tagged(message, tag)
+                if message.seen is not None:
+                    self._apart[own] = message.context
                 self._membership.news.deliver(Message(message.payload, tag))
             else:
                 self._hidden.append(node)

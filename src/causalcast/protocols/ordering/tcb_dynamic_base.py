@@ -63,6 +63,8 @@ class DottedOrdering(Ordering):
         """By column, in the order of the vectors."""
         self._hidden: list[DotNode] = []
         """Delivered dots that are no messages, with something untaken in their past; in order of delivery."""
+        self._apart: dict[RawDot, tuple[RawDot, ...]] = {}
+        """The contexts of delivered messages that are not taken, where those of their tags differ."""
         self.phantoms = Phantoms(port, len(roster))
         self._idle = self.phantoms.idle
         # The middleware's side.
@@ -254,6 +256,11 @@ class DottedOrdering(Ordering):
         views = restore_vectors(self._vectors, state.vectors)
         restore_nodes(self.graph, state.nodes, self._vectors.lanes, views)
         self._hidden = self.graph.of(state.hidden)
+        self._apart = {
+            (node.column, node.counter): node.kept.context
+            for node in self.graph.nodes.values()
+            if isinstance(node.kept, DottedMessage) and node.tag is not None and node.counter > self.taken[node.column]
+        }
         restore_membership(self._membership, state.membership)
         self.phantoms.restore(state.phantoms, len(self._vectors.view))
 
