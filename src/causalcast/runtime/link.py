@@ -412,14 +412,13 @@ class Link:
 
     def _complete(self, data: bytes) -> bytes:
         """What has come so far, if it is a complete frame at least; else nothing, and it stays in the buffer."""
-        self._buffer += data
-        if self._state == GREETING:
-            return self._greet()
-        if len(self._buffer) < self._needed:
-            return b""
-        data = bytes(self._buffer)
-        self._buffer.clear()
-        return data
+        buffer = self._buffer
+        if self._state != GREETING and len(buffer) + len(data) >= self._needed:
+            data = b"".join((buffer, data))
+            buffer.clear()
+            return data
+        buffer += data
+        return self._greet() if self._state == GREETING else b""
 
     def _greet(self) -> bytes:
         """The peer's hello, if it is complete; returns what follows it."""
