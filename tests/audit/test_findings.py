@@ -12,7 +12,9 @@ from causalcast.audit import findings
 from causalcast.audit.bundles import split
 from causalcast.audit.clocks import build_clock
 from causalcast.audit.findings import SAMPLE, Case, Collection
+from causalcast.audit.judgement import Judged
 from causalcast.audit.logs import digest
+from causalcast.audit.measures import Measures
 from causalcast.audit.replay import replay
 from tests.audit.local import table
 
@@ -74,3 +76,19 @@ def test_the_file_has_all_findings_in_their_order(tmp_path: Path, monkeypatch: p
     assert Counter(row["kind"] for row in rows) == collection.counts
     assert [row["process"] for row in rows] == sorted(row["process"] for row in rows)
     assert pq.ParquetFile(tmp_path / "findings.parquet").num_row_groups > 10
+
+
+def test_what_was_never_broadcast_keeps_its_name_when_a_log_is_digested_anew() -> None:
+    # A digest that was of no more use may be made again, with other logs or alone, and has its names in another order.
+    ghost = {"process": "b", "seq": 1, "event": "deliver", "origin": "c", "counter": 99}
+    others = [{"process": p, "seq": 1, "event": "broadcast", "origin": p, "counter": 1} for p in ("a", "c")]
+    first, again = (
+        {index.process: (index, body) for index, body in (digest(p, part) for p, part in split(table(rows)))}
+        for rows in ([*others, ghost], [ghost, *others[::-1]])
+    )
+    known = build_clock([index for index, _ in first.values()])
+    result = replay(first["b"][1], (), known.clock)
+    judged = Judged({p: index for p, (index, _) in again.items()}, known, Measures(), [result])
+
+    assert first["b"][1].names != again["b"][0].names
+    assert "c:99" in {case.message for case in judged.collect().sample()}

@@ -161,7 +161,7 @@ class Collection:
         self._write(cases)
 
     def add(self, replay: Replay, names: Sequence[str]) -> None:
-        """Add one process's violations; `names` are those that the process's log uses."""
+        """Add one process's violations; `names` are those that the process's log had when it was replayed."""
         for violations in replay.violations:
             kind = KINDS[violations.kind]
             self.counts[kind] += len(violations)

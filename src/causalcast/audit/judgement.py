@@ -44,7 +44,7 @@ class Judged:
         with Collection(self.known.clock, path) as collection:
             collection.add_log_findings(findings)
             for replay_ in self.closely:
-                collection.add(replay_, self.logs[replay_.process].names)
+                collection.add(replay_, replay_.names)
         return collection
 
     def result(

@@ -53,7 +53,7 @@ class Replays:
 def replay(body: LogBody, marks: Sequence[Mark], clock: Clock, inspect: Callable[[View], None] | None = None) -> Replay:
     """Judge one process in every topic of the clock; `inspect` is shown each topic when it is judged."""
     replays = _Replaying(body.source, np.array([body.place]), clock, {body.place: marks}, inspect).run()
-    result = replays.found.get(body.place, Replay(body.process))
+    result = replays.found.get(body.place, Replay(body.process, body.names))
     result.excused += int(replays.excused[body.place])
     replays.tally.add_to(result.latency, result.timeline)
     return result
@@ -98,7 +98,7 @@ class _Replaying:
             closer.setdefault(place, set()).add(topic)
         found = {place: self._closely(bodies.log(place), sorted(topics)) for place, topics in closer.items()}
         for place, violations in self.absences.items():
-            result = found.setdefault(place, Replay(bodies.processes[place]))
+            result = found.setdefault(place, Replay(bodies.processes[place], bodies.names))
             result.violations = sorted([*result.violations, *violations], key=lambda part: part.topic)
         return Replays(dict(sorted(found.items())), self.excused, self.tally.done())
 
@@ -148,7 +148,7 @@ class _Replaying:
 
     def _closely(self, body: LogBody, topics: Sequence[str]) -> Replay:
         """Judge one process in some topics, one after the other."""
-        clock, result = self.clock, Replay(body.process)
+        clock, result = self.clock, Replay(body.process, body.names)
         marks = self.marks[body.place] if body.place in self.marks else self.bodies.marks.of(body.place)
         attendance = Attendance(body.process, marks, clock.subscriptions)
         for name in topics:

@@ -470,7 +470,7 @@ def _told(judged: Judged, codes: dict[str, int]) -> Ints:
 
     found: list[Ints] = []
     for replay in judged.closely:
-        names = coded(judged.logs[replay.process].names)
+        names = coded(replay.names)
         for part in replay.violations:
             clock = judged.known.clock.topics[part.topic]
             owner, counter = np.append(clock.owner, -1), np.append(clock.counters, 0)

@@ -142,7 +142,7 @@ class Turnover:
         log = body.topics.get(topic.topic)
         # Nothing is measured here.
         log = None if log is None else replace(log, time=None)
-        view = View(body, attendance, self.clock, topic, log, Replay(process))
+        view = View(body, attendance, self.clock, topic, log, Replay(process, body.names))
         if not view.spans:
             return None
         if log is not None:

@@ -9,6 +9,8 @@ from causalcast.audit.metrics import Histogram
 from causalcast.audit.timeline import ProcessTimeline
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -51,7 +53,7 @@ class Violations:
     """Violations of one kind in one topic, as columns of equal length.
 
     `message` and `cause` are rows of the topic's clock (-1: none); a phantom has -1 and its `origin` (index
-    into the body's names) and `counter`. `at` and `cause_at` are rows of the process's log (0: none).
+    into the names of its `Replay`) and `counter`. `at` and `cause_at` are rows of the process's log (0: none).
     """
 
     topic: str
@@ -80,6 +82,8 @@ class Replay:
     """What the replay of one process found and measured."""
 
     process: str
+    names: Sequence[str]
+    """Those that its body had when it was replayed; the origins of phantoms are indices into them."""
     violations: list[Violations] = field(default_factory=list)
     latency: Histogram = field(default_factory=Histogram)
     stability_delay: Histogram = field(default_factory=Histogram)
