@@ -32,7 +32,9 @@ class Plan(NamedTuple):
     """A stream drawn out."""
 
     inside: tuple[ProcessId, ...]
-    """Who subscribes from the start."""
+    """Who subscribes from the start, as chosen."""
+    subscribers: frozenset[ProcessId]
+    """The same, to look for somebody."""
     acts: dict[ProcessId, list[Act]]
     """In order of time, of those who do anything later."""
 
@@ -65,7 +67,7 @@ def plan(stream: Stream, roster: Roster, seed: int) -> Plan:
             heappush(ends, (time_ns + max(stream.session.draw(source), 1), place))
         publisher = inside[int(source.random() * len(inside))]
         acts.setdefault(publisher, []).append(Act(now, PUBLISHES))
-    return Plan(start, acts)
+    return Plan(start, frozenset(start), acts)
 
 
 class Streamer:
@@ -76,7 +78,7 @@ class Streamer:
         self._inside = drawn.inside
         self._acts = drawn.acts.get(name, [])
         self._payload_bytes = stream.payload_bytes
-        self._asked = name in drawn.inside
+        self._asked = name in drawn.subscribers
         self._complete = False
         """Whether it subscribes, and that is complete."""
 
