@@ -82,11 +82,8 @@ class DynamicHost(Host):
     def _make_mesh(
         self, me: Identity, listen: Address, peers: Mapping[ProcessId, Address], tls: Tls | None
     ) -> BaseMesh[MemberLink]:
-        return DynamicMesh(self, me, listen, tls, self._dynamics.advertise)
-
-    @property
-    def _dynamic(self) -> DynamicMesh:
-        return cast("DynamicMesh", self._mesh)
+        self._dynamic = DynamicMesh(self, me, listen, tls, self._dynamics.advertise)
+        return self._dynamic
 
     @property
     def members(self) -> tuple[ProcessId, ...]:
@@ -131,10 +128,6 @@ class DynamicHost(Host):
         return self._pieces_received
 
     # ------------------------------------------------------------------ towards the application
-
-    def broadcast(self, payload: bytes, topic: str = "") -> Tag:
-        self._spoke = True
-        return super().broadcast(payload, topic)
 
     def take(self) -> Event:
         membership = self._membership
@@ -241,9 +234,10 @@ class DynamicHost(Host):
     # ------------------------------------------------------------------ `Port`
 
     def send(self, destinations: Sequence[ProcessId], message: WireMessage) -> None:
+        self._spoke = True
         body = self._encode(message)
         self.encoded_bytes = len(body)
-        *first, last = split(body, self._frame_limit)
+        first, last = split(body, self._frame_limit)
         mesh = self._dynamic
         links = mesh.links
         number, frame = 0, b""

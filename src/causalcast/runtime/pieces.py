@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from causalcast.model import ProtocolViolationError
 from causalcast.runtime.limits import LONG_MESSAGE_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 PIECE: Final = b"\xc1"
 """First byte of a frame that holds a piece of a message: no MessagePack begins with it. The next one says if it is the
@@ -14,13 +17,13 @@ last.
 MORE, LAST = b"\xc1\x01", b"\xc1\x00"
 
 
-def split(body: bytes, frame_limit: int) -> list[bytes]:
-    """The bodies of the frames that carry `body`."""
-    if len(body) <= frame_limit - len(MORE):
-        return [body]
+def split(body: bytes, frame_limit: int) -> tuple[Sequence[bytes], bytes]:
+    """The bodies of the frames that carry `body`: those before the last one, and that."""
     step = frame_limit - len(MORE)
-    starts = range(0, len(body), step)
-    return [(MORE if start + step < len(body) else LAST) + body[start : start + step] for start in starts]
+    if len(body) <= step:
+        return (), body
+    end = (len(body) - 1) // step * step
+    return [MORE + body[start : start + step] for start in range(0, end, step)], LAST + body[end:]
 
 
 def is_piece(body: bytes) -> bool:
