@@ -84,6 +84,23 @@ with spark_session(sys.argv[3]) as session:
                 file.write(sys.argv[4])
 """
 
+AGAIN = """
+import json, sys
+from pathlib import Path
+from causalcast.audit.pipeline import run_audit
+
+trace, out, master = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+for name in "ab":
+    steps = []
+    found = run_audit([trace], out=out / "again", master=master, progress=steps.append)
+    print(json.dumps([found.counts, found.events, found.deliveries, steps]))
+    if name == "a":
+        for process in "ab":
+            with (trace / f"{process}.jsonl").open("a") as file:
+                file.writelines(line + "\\n" for line in json.loads(sys.argv[4])[process])
+assert found == run_audit([trace], out=out / "whole", master=master)
+"""
+
 
 def test_a_cluster_comes_to_the_verdict_of_local_mode_and_reads_what_is_new_only(master: str, tmp_path: Path) -> None:
     rows = [*PAIR, *log("c", "deliver b:1", "deliver a:1", "deliver a:2")]
@@ -109,3 +126,31 @@ def test_a_cluster_comes_to_the_verdict_of_local_mode_and_reads_what_is_new_only
     assert re.search(r"Reading what is new: 1 of \d pieces", str(later[4]))
     # An executor of its own did the work.
     assert re.search(r"Launching ExecutorRunner|Asked to launch executor", (tmp_path / "cluster.log").read_text())
+
+
+def test_a_later_run_goes_on_from_what_is_settled_on_a_cluster_too(master: str, tmp_path: Path) -> None:
+    rows = {
+        "a": lines(log("a", *(f"broadcast a:{number}" for number in range(1, 46)))),
+        "b": lines(log("b", *(f"deliver a:{number}" for number in range(1, 46)))),
+    }
+    trace = tmp_path / "trace"
+    trace.mkdir()
+    for name, written in rows.items():
+        (trace / f"{name}.jsonl").write_text("".join(f"{line}\n" for line in written[:40]))
+    rest = json.dumps({name: written[40:] for name, written in rows.items()})
+
+    answer = subprocess.run(
+        [sys.executable, "-c", AGAIN, str(trace), str(tmp_path), master, rest],
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+
+    assert answer.returncode == 0, answer.stderr
+    first, later = (json.loads(line) for line in answer.stdout.splitlines())
+    assert first[:3] == [{}, 80, 40]
+    assert "Starting Spark" in first[3]
+    assert later[:3] == [{}, 90, 45]
+    assert "Judging what is new" in later[3]
+    assert "Starting Spark" not in later[3]

@@ -71,7 +71,7 @@ def run_audit(
             out.mkdir(parents=True, exist_ok=True)
             folder = out / STATE
         kept = stack.enter_context(state.State(folder.resolve()))
-        if out is not None and inputs is not None and not carried and (master is None or master.startswith("local")):
+        if out is not None and inputs is not None and not carried:
             again = Continuation(Depot(str(kept.folder)), kept, inputs, frozenset(crashed), say)
             result = again.run(named, out)
             if result is not None:
