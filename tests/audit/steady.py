@@ -9,7 +9,7 @@ from tests.audit.histories import Dot, Execution, mutate
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 Row = dict[str, Any]
@@ -28,6 +28,10 @@ class _Log(list[Row]):
 
 class Steady(Execution):
     """An execution in which most processes stay, and most messages are soon delivered."""
+
+    steps = (12, 50)
+    anew = 0.5
+    """How often each topic has numbers of its own."""
 
     def __init__(self, rng: random.Random) -> None:
         super().__init__(rng)
@@ -65,6 +69,8 @@ class Steady(Execution):
 class Turning(Steady):
     """The same, in which several members join, leave and crash. Who joins is given what another one has."""
 
+    steps = (30, 70)
+
     def __init__(self, rng: random.Random) -> None:
         super().__init__(rng)
         self.joiner, self.joined, self.leaver = None, True, None
@@ -88,8 +94,7 @@ class Turning(Steady):
         return [name for name in super().members() if name not in self.waiting]
 
     def run(self, steps: int) -> list[Row]:
-        turns = {self.rng.randint(1, steps): self._come for _ in self.waiting}
-        turns |= {self.rng.randint(1, steps): self._go for _ in range(self.rng.choice((0, 1, 1, 2)))}
+        turns = self._turns(steps)
         for step in range(steps):
             if step in turns:
                 turns[step]()
@@ -101,6 +106,11 @@ class Turning(Steady):
                 self._deliver(name)
                 self._report_stable(name)
         return self._finish()
+
+    def _turns(self, steps: int) -> dict[int, Callable[[], None]]:
+        """Return who comes or goes before which step."""
+        turns = {self.rng.randint(1, steps): self._come for _ in self.waiting}
+        return turns | {self.rng.randint(1, steps): self._go for _ in range(self.rng.choice((0, 1, 1, 2)))}
 
     def _come(self) -> None:
         name = self.waiting.pop()
@@ -132,6 +142,67 @@ class Turning(Steady):
         self.joiner, self.inherited = name, self.given.get(name, set())
         super()._broadcast(name)
         self.joiner = None
+
+
+class Subscribing(Turning):
+    """The same with topics whose subscribers come and go, most of them once."""
+
+    steps = (40, 90)
+    anew = 0.9
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__(rng)
+        self.topics = ["a", "b", "c"][: rng.randint(1, 3)]
+        self.turning = rng.random() < 0.4
+        if not self.turning:
+            for name in self.waiting:
+                self.names.remove(name)
+                del self.logs[name]
+            self.waiting = []
+        self.ended: dict[str, set[str | None]] = {name: set() for name in self.names}
+        for name, log in self.logs.items():
+            log.clear()
+            self.subscribed[name] = {topic for topic in self.topics if name == "p0" or rng.random() < 0.6}
+            if name not in self.waiting:
+                self._subscribe(name)
+
+    def _turns(self, steps: int) -> dict[int, Callable[[], None]]:
+        turns = super()._turns(steps) if self.turning else {}
+        return turns | {int(steps * self.rng.random() ** 2): self._turn for _ in range(self.rng.randint(0, 9))}
+
+    def _come(self) -> None:
+        name = self.waiting[-1]
+        super()._come()
+        self._subscribe(name)
+
+    def _subscribe(self, name: str) -> None:
+        for topic in sorted(self.subscribed[name], key=str):
+            self.logs[name].append({"event": "subscribe", "topic": topic})
+
+    def _turn(self) -> None:
+        """Let somebody subscribe or unsubscribe; who does may go on with what was under way."""
+        every = [(name, topic) for name in self.members() for topic in self.topics if self.seen[name]]
+        fresh = [(n, t) for n, t in every if t not in self.subscribed[n] | self.ended[n]]
+        if not every:
+            return
+        name, topic = self.rng.choice(fresh if fresh and self.rng.random() < 0.6 else every)
+        if topic in self.subscribed[name]:
+            self.logs[name].append({"event": "unsubscribe", "topic": topic})
+            self.subscribed[name].discard(topic)
+            self.ended[name].add(topic)
+            for dot, born in self.born.items() if self.rng.random() < 0.9 else ():
+                if self.topic_of[dot] == topic:
+                    born.discard(name)
+        elif (name, topic) in fresh or self.rng.random() < 0.1:
+            self.logs[name].append({"event": "subscribe", "topic": topic})
+            self.subscribed[name].add(topic)
+
+    def _broadcast(self, name: str) -> None:
+        subscribed = self.subscribed[name]
+        if self.rng.random() < 0.03:
+            self.subscribed[name] = set(self.topics)
+        super()._broadcast(name)
+        self.subscribed[name] = subscribed
 
 
 def with_traffic(rng: random.Random, rows: list[Row]) -> list[Row]:
@@ -171,13 +242,13 @@ def with_traffic(rng: random.Random, rows: list[Row]) -> list[Row]:
 
 
 def steady_trace(
-    rng: random.Random, *, turning: bool = False, traffic: random.Random | None = None
+    rng: random.Random, kind: type[Steady] = Steady, *, traffic: random.Random | None = None
 ) -> tuple[list[Row], tuple[str, ...]]:
     """Return rows by the time when they came, and who is said to have crashed; with `traffic`, it says of which."""
-    rows = Turning(rng).run(rng.randint(30, 70)) if turning else Steady(rng).run(rng.randint(12, 50))
+    rows = kind(rng).run(rng.randint(*kind.steps))
     if traffic is not None:
         rows = with_traffic(traffic, rows)
-    if rng.random() < 0.5:
+    if rng.random() < kind.anew:
         _restart_numbers(rows)
     times = rng.choice(("none", "rising", "any", "any"))
     for row in rows:

@@ -15,7 +15,7 @@ import pytest
 from causalcast.audit.pipeline import run_audit
 from causalcast.simulation import NS_PER_MS as MS
 from causalcast.simulation import Crash, Join, Leave, Simulator, process_names
-from tests.audit.steady import grown, steady_trace
+from tests.audit.steady import Steady, Subscribing, Turning, grown, steady_trace
 from tests.audit.test_incremental import audit_until
 from tests.protocols.overlay.judged import Judge
 from tests.simulation.test_tcb_dynamic import STACK, Talk, with_suspicions
@@ -39,10 +39,10 @@ def same_outputs(one: Path, other: Path) -> bool:
     return tables and (one / "audit.json").read_bytes() == (other / "audit.json").read_bytes()
 
 
-def grow(tmp_path: Path, seed: int, *, turning: bool, traffic: bool = False) -> set[str]:
+def grow(tmp_path: Path, seed: int, kind: type[Steady] = Steady, *, traffic: bool = False) -> set[str]:
     """Audit a random trace each time that it has grown; return the events that it has."""
     rng = random.Random(seed)
-    rows, crashed = steady_trace(rng, turning=turning, traffic=random.Random(~seed) if traffic else None)
+    rows, crashed = steady_trace(rng, kind, traffic=random.Random(~seed) if traffic else None)
     trace, out = tmp_path / f"{seed}", tmp_path / f"{seed}.out"
     trace.mkdir()
     for _ in grown(rng, rows, trace, append):
@@ -57,7 +57,7 @@ def grow(tmp_path: Path, seed: int, *, turning: bool, traffic: bool = False) -> 
 @pytest.mark.parametrize("seeds", [range(first, first + 5) for first in (0, 5)])
 def test_a_run_that_goes_on_says_what_a_run_from_the_start_says(runs: list[bool], tmp_path: Path, seeds: range) -> None:
     for seed in seeds:
-        grow(tmp_path, seed, turning=False)
+        grow(tmp_path, seed)
 
     assert sum(runs) > 3
 
@@ -67,7 +67,7 @@ def test_it_does_where_members_join_leave_and_crash(runs: list[bool], tmp_path: 
     went_on: set[str] = set()
     for seed in seeds:
         before = len(runs)
-        events = grow(tmp_path, seed, turning=True)
+        events = grow(tmp_path, seed, Turning)
         # The last run has nothing new.
         if any(runs[before:-1]):
             went_on |= events
@@ -75,18 +75,30 @@ def test_it_does_where_members_join_leave_and_crash(runs: list[bool], tmp_path: 
     assert {"join", "leave", "crash"} <= went_on
 
 
-@pytest.mark.parametrize(("seeds", "turning"), [((7, 10, 11, 12), False), ((11, 12, 15), True)])
+@pytest.mark.parametrize("seeds", [(19, 31, 43, 57)])
+def test_it_does_where_subscribers_come_and_go(runs: list[bool], tmp_path: Path, seeds: tuple[int, ...]) -> None:
+    went_on: set[str] = set()
+    for seed in seeds:
+        before = len(runs)
+        events = grow(tmp_path, seed, Subscribing)
+        if any(runs[before:-1]):
+            went_on |= events
+
+    assert {"subscribe", "unsubscribe", "join"} <= went_on
+
+
+@pytest.mark.parametrize(("seeds", "kind"), [((7, 10, 11, 12), Steady), ((11, 12, 15), Turning)])
 def test_it_does_where_sends_and_receptions_are_logged(
-    runs: list[bool], tmp_path: Path, seeds: tuple[int, ...], turning: bool
+    runs: list[bool], tmp_path: Path, seeds: tuple[int, ...], kind: type[Steady]
 ) -> None:
     went_on: set[str] = set()
     for seed in seeds:
         before = len(runs)
-        events = grow(tmp_path, seed, turning=turning, traffic=True)
+        events = grow(tmp_path, seed, kind, traffic=True)
         if any(runs[before:-1]):
             went_on |= events
 
-    assert {"send", "receive", *(("join", "leave", "crash") if turning else ())} <= went_on
+    assert {"send", "receive", *(("join", "leave", "crash") if kind is Turning else ())} <= went_on
 
 
 # ------------------------------------------------------------------------------------- one thing at a time
@@ -439,6 +451,108 @@ def test_topics_go_on_by_themselves(runs: list[bool], tmp_path: Path) -> None:
         assert run_audit([logs.trace], out=out) == run_audit([logs.trace])
 
     assert runs == [True, True, False]
+
+
+class Topics(Logs):
+    """Logs of two topics: `d` subscribed to `s` when `e` had unsubscribed, `f` joined and subscribed since."""
+
+    def __init__(self, trace: Path, *, told: bool) -> None:
+        super().__init__(trace, ("s", "t"))
+        self.tell = told
+        self.tops: dict[str, list[list[Any]]] = {}
+        for name in ("a", "b", "c", "d", "e"):
+            for topic in self.topics if name != "d" else ("t",):
+                self.add(name, "subscribe", topic=topic)
+        self.talk("s", 4, "a", "b", "c", "e")
+        self.talk("t", 4, "a", "b", "c", "d", "e")
+        self.add("e", "unsubscribe", topic="s")
+        self.add("d", "subscribe", topic="s")
+        self.add("f", "join")
+        self.add("f", "subscribe", topic="s")
+        self.go_on(15)
+
+    def talk(self, topic: str | None, number: int, *names: str) -> None:
+        assert topic is not None
+        self.topics, self.heads = (topic,), self.tops.get(topic, [])
+        self.rounds(number, names, told=self.tell)
+        self.tops[topic] = self.heads
+
+    def go_on(self, number: int) -> None:
+        self.talk("s", number, "a", "b", "c", "d", "f")
+        self.talk("t", number, "a", "b", "c", "d", "e")
+
+    def new(self, name: str, topic: str) -> tuple[str, int]:
+        dot = self.send(name, topic, **({"context": self.tops[topic]} if self.tell else {}))
+        self.tops[topic] = [list(dot)]
+        return dot
+
+
+def elsewhere_of_one_that_unsubscribed(logs: Topics) -> None:
+    logs.add("a", "deliver", logs.new("e", "t"), topic="t")
+
+
+def here_of_one_that_unsubscribed(logs: Topics) -> None:
+    logs.add("e", "deliver", logs.new("a", "s"), topic="s")
+
+
+def subscribed_again(logs: Topics) -> None:
+    logs.add("e", "subscribe", topic="s")
+    logs.add("e", "deliver", logs.new("a", "s"), topic="s")
+
+
+def unsubscribed(logs: Topics) -> None:
+    logs.add("d", "unsubscribe", topic="s")
+    logs.new("a", "s")
+
+
+def lags_in_one(logs: Topics) -> None:
+    dot = logs.new("a", "s")
+    for name in ("b", "c", "f"):
+        logs.add(name, "deliver", dot, topic="s")
+    logs.talk("t", 3, "a", "b", "c", "d", "e")
+
+
+def duplicate_at_late_one(logs: Topics) -> None:
+    logs.add("d", "deliver", ("a", 8), topic="s")
+
+
+def before_late_one(logs: Topics) -> None:
+    logs.add("d", "deliver", ("a", 2), topic="s")
+
+
+def before_joiner(logs: Topics) -> None:
+    logs.add("f", "deliver", ("a", 2), topic="s")
+
+
+def crash_of_late_one(logs: Topics) -> None:
+    logs.add("b", "deliver", logs.new("d", "s"), topic="s")
+    logs.add("d", "crash")
+
+
+def joiner_unsubscribed(logs: Topics) -> None:
+    logs.add("f", "unsubscribe", topic="s")
+    logs.add("a", "deliver", logs.new("b", "s"), topic="s")
+
+
+@pytest.mark.parametrize("told", [False, True], ids=["plain", "told"])
+@pytest.mark.parametrize(
+    ("change", "goes_on"),
+    [
+        *((change, True) for change in (elsewhere_of_one_that_unsubscribed, lags_in_one, crash_of_late_one)),
+        *((change, False) for change in (here_of_one_that_unsubscribed, subscribed_again, unsubscribed)),
+        *((change, False) for change in (duplicate_at_late_one, before_late_one, before_joiner, joiner_unsubscribed)),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_subscribers_come_and_go(runs: list[bool], tmp_path: Path, change: Any, goes_on: bool, told: bool) -> None:
+    logs, out = Topics(tmp_path / "trace", told=told), tmp_path / "out"
+    run_audit([logs.trace], out=out)
+    for step in (lambda: logs.go_on(1), lambda: change(logs), lambda: logs.go_on(2), lambda: logs.go_on(2)):
+        step()
+        assert run_audit([logs.trace], out=out) == run_audit([logs.trace])
+
+    assert runs[0]
+    assert runs[1] == goes_on
 
 
 def test_a_later_run_that_is_killed_anywhere_is_repeated(runs: list[bool], tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ it is settled: what each log received is kept (`received`).
 
 A message does not concern who is gone (`turnover`), whose log must not grow, nor who joined and is not entitled to it.
 But what one who joined sends next must follow it, as what all others send does. What the rows of these say of messages
-that are not left out is told by numbers (`left_out`).
+that are not left out is told by numbers (`left_out`). So it is in one topic with who unsubscribed, and subscribed late.
 
 Where tags or stability are reported, a message is left out only if it happened before all that is not settled, and not
 the last of its origin: so nothing concurrent with it can come, and a tag that does not reach what is left out does not
@@ -98,6 +98,10 @@ class Settled:
     standing: LeftOut
     gone: Bools
     """Which processes are gone; their logs are at their ends."""
+    ended: dict[str, frozenset[str]]
+    """By topic, who unsubscribed: no more of their rows are about it."""
+    steady: dict[str, frozenset[str]]
+    """By topic, whom of those concerned all settled messages concern."""
     explicit: frozenset[tuple[str, str]]
     """Topics and processes that log their own deliveries there."""
     restarts: frozenset[str]
@@ -150,6 +154,8 @@ class Settled:
             return False
         if limits is None or event > STABLE:
             return True
+        if process in self.ended.get(name, ()):
+            return False
         if process not in self.concerned[name] or (self.subscriptions and words[origin] not in limits):
             return False
         if (tagged and name not in self.tagged) or (event == STABLE and name not in self.stable - self.silent):
@@ -229,10 +235,15 @@ class Settled:
         return indices, replace(bodies, marks=marks, explicit=explicit)
 
     def _marks(self, marks: Marks) -> Marks:
-        """Let who subscribes to a settled topic be a member from the start: it did so before all that is settled."""
+        """Let who subscribed to a settled topic at first be a member from the start: it has all that is settled."""
         words = [*marks.names, ""]
-        settled = np.array([word in self.upto for word in words], dtype=bool)[marks.topic]
-        return replace(marks, seq=np.where((marks.event == SUBSCRIBE) & settled, 0, marks.seq))
+        at = np.flatnonzero(marks.event == SUBSCRIBE)
+        log = np.searchsorted(marks.starts, at, side="right") - 1
+        seq = marks.seq.copy()
+        for row, process, topic in zip(at.tolist(), log.tolist(), marks.topic[at].tolist(), strict=True):
+            if self.processes[process] in self.steady.get(words[topic], ()):
+                seq[row] = 0
+        return replace(marks, seq=seq)
 
 
 def limits_of(names: Sequence[str], topic: Ints, origin: Ints, upto: Limits) -> Ints:

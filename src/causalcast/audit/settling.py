@@ -212,18 +212,9 @@ class Settling:
         return sorted({*self.clock.topics, *self.upto} - self._excluded())
 
     def _excluded(self) -> set[str]:
-        """Return the topics whose subscribers come and go, and those of logs that number messages across topics."""
-        found: set[str] = set()
+        """Return the topics with subscribers that came again, and those of logs that number messages across topics."""
+        found = set(self.turnover.several)
         for log in self.judged.logs.values():
-            opening = int(log.source.marks.opening[log.place])
-            told = [mark for mark in log.marks if mark.event in (SUBSCRIBE, UNSUBSCRIBE)]
-            seen: set[str] = set()
-            for number, mark in enumerate(told):
-                topic = mark.topic or ""
-                first = mark.event == SUBSCRIBE and topic not in seen
-                if not first or (number >= opening and topic not in self.upto):
-                    found.add(topic)
-                seen.add(topic)
             if not self._restarts(log):
                 mine = self._broadcasting(log)
                 found |= mine if len(mine) > 1 else set()
@@ -261,10 +252,11 @@ class Settling:
         if clock is None or clock.messages == 0:
             return dict(before)
         concerned = self.concerned[topic]
-        those = self.turnover.among(concerned)
+        those = sorted(self.turnover.among(topic) & concerned)
         if len(those) * len(clock.origins) > MOST_PAIRS or len(those) * clock.messages > MOST_PLACES:
             return {}
         stays = {process: self.turnover.stay(process, clock) for process in those}
+        gone = self.turnover.gone_from(topic)
         ranks = self._ranks(topic, clock, self._reached(topic, clock, stays, stable=clock.stability))
         if clock.stability and not clock.stability_owed:
             most = self._ranks(topic, clock, self._reached(topic, clock, stays, stable=False))
@@ -289,11 +281,11 @@ class Settling:
             if any(staying.get(origin, 0) < number for origin, number in self.stays.get(topic, {}).items()):
                 return {}
             self.stays[topic] = staying
-            self.bonds[topic] = bonds_of(clock, left, last, stays, self.turnover.gone, found)
+            self.bonds[topic] = bonds_of(clock, left, last, stays, gone, found)
         if tagged or clock.stability:
             self.begun[topic] = begun_of(clock, left, self.begun.get(topic, {}), found)
         self.dues[topic] = {
-            process: dues_of(stay, left, found, gone=process in self.turnover.gone)
+            process: dues_of(stay, left, found, gone=process in gone)
             for process, stay in stays.items()
             if stay is not None
         }
@@ -316,9 +308,8 @@ class Settling:
             [np.searchsorted(clock.counters[clock.block(a)], number, "right") for a, number in enumerate(numbers)],
             dtype=np.int64,
         )
-        for process, stay in stays.items():
-            if process in self.turnover.gone:
-                continue
+        for process in stays.keys() - self.turnover.gone_from(topic):
+            stay = stays[process]
             place = (process, topic)
             if stay is None or place in self.doubled:
                 return np.zeros_like(ranks)
@@ -402,6 +393,8 @@ class Settling:
             stays={topic: stays for topic, stays in self.stays.items() if topic in upto},
             standing=self._standing(upto),
             gone=np.array([index.process in self.turnover.gone for index in logs], dtype=bool),
+            ended={topic: frozenset(those) for topic, those in self.turnover.ended.items() if topic in upto},
+            steady={topic: self.concerned[topic].difference(self.turnover.among(topic)) for topic in upto},
             explicit=frozenset(explicit),
             restarts=frozenset(index.process for index in logs if self._restarts(index)),
             rows=rows,

@@ -2,7 +2,8 @@
 
 Who is *gone* crashed, was evicted or left. Its log is at its end, so what it is entitled to is final, and nobody waits
 for it. Who *came* late, by a `join`, is entitled to what others sent after they had it in view (see `members`). Where
-the rows that tell of this are left out, numbers take their place.
+the rows that tell of this are left out, numbers take their place. The same holds in one topic of who subscribed late,
+and of who unsubscribed, whose log has no more rows about the topic.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from causalcast.audit.entitlement import entitle, owed_ranks
-from causalcast.audit.events import EVICT, JOIN, LEAVE
+from causalcast.audit.events import EVICT, JOIN, LEAVE, SUBSCRIBE, UNSUBSCRIBE
 from causalcast.audit.integrity import place_deliveries
 from causalcast.audit.left_out import Dues
 from causalcast.audit.members import FOREVER, Attendance
@@ -22,12 +23,12 @@ from causalcast.audit.view import View
 from causalcast.audit.violations import Replay
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Mapping
 
     from numpy.typing import NDArray
 
     from causalcast.audit.cover import Reach
-    from causalcast.audit.digests import Bodies
+    from causalcast.audit.digests import Bodies, LogIndex
     from causalcast.audit.judgement import Judged
     from causalcast.audit.left_out import Numbers
     from causalcast.audit.members import Interval
@@ -123,16 +124,41 @@ class Turnover:
                 self.turns[process] = [mark.event for mark in turns if mark.event in (JOIN, LEAVE)]
         self.gone = frozenset(process for process, member in members.items() if not member.correct or member.left)
         self.came = frozenset(process for process, turns in self.turns.items() if JOIN in turns) - self.gone
+        self.late: dict[str, set[str]] = {}
+        """By topic, who subscribed when its log had begun."""
+        self.ended: dict[str, set[str]] = {}
+        """By topic, who unsubscribed."""
+        self.several: set[str] = set()
+        """Topics to which somebody subscribed again, or from which somebody unsubscribed without that."""
+        for process, log in self.logs.items():
+            self._read_subscriptions(process, log)
+
+    def _read_subscriptions(self, process: str, log: LogIndex) -> None:
+        opening = int(log.source.marks.opening[log.place])
+        told = [mark for mark in log.marks if mark.event in (SUBSCRIBE, UNSUBSCRIBE)]
+        seen: set[str] = set()
+        for number, mark in enumerate(told):
+            topic = mark.topic or ""
+            if mark.event == UNSUBSCRIBE and topic in seen and process not in self.ended.get(topic, ()):
+                self.ended.setdefault(topic, set()).add(process)
+            elif mark.event == UNSUBSCRIBE or topic in seen:
+                self.several.add(topic)
+            elif number >= opening:
+                self.late.setdefault(topic, set()).add(process)
+            seen.add(topic)
 
     def plain(self) -> bool:
-        """Whether each process comes and goes at most once, and none where there are subscriptions."""
+        """Whether each process comes and goes at most once."""
         once = all(turns in ([], [JOIN], [LEAVE], [JOIN, LEAVE]) for turns in self.turns.values())
-        joins = any(JOIN in turns for turns in self.turns.values())
-        return once and not self.own_evictions and not (joins and self.clock.subscriptions)
+        return once and not self.own_evictions
 
-    def among(self, concerned: Iterable[str]) -> list[str]:
-        """Return those of `concerned` who came or are gone."""
-        return sorted((self.gone | self.came).intersection(concerned))
+    def gone_from(self, topic: str) -> frozenset[str]:
+        """Return who is gone, or from a topic."""
+        return self.gone.union(self.ended.get(topic, ()))
+
+    def among(self, topic: str) -> frozenset[str]:
+        """Return who came or is gone, or to or from a topic."""
+        return self.gone_from(topic).union(self.came, self.late.get(topic, ()))
 
     def stay(self, process: str, topic: TopicClock) -> Stay | None:
         """Return what a process did in its stay, `None` where it never was a member of the topic."""
