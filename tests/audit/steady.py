@@ -154,6 +154,8 @@ class Subscribing(Turning):
         super().__init__(rng)
         self.topics = ["a", "b", "c"][: rng.randint(1, 3)]
         self.turning = rng.random() < 0.4
+        if rng.random() < 0.4:
+            self.tags = self.stability = False
         if not self.turning:
             for name in self.waiting:
                 self.names.remove(name)
@@ -168,7 +170,8 @@ class Subscribing(Turning):
 
     def _turns(self, steps: int) -> dict[int, Callable[[], None]]:
         turns = super()._turns(steps) if self.turning else {}
-        return turns | {int(steps * self.rng.random() ** 2): self._turn for _ in range(self.rng.randint(0, 9))}
+        power = self.rng.choice((1, 2))
+        return turns | {int(steps * self.rng.random() ** power): self._turn for _ in range(self.rng.randint(0, 9))}
 
     def _come(self) -> None:
         name = self.waiting[-1]

@@ -32,9 +32,10 @@ from causalcast.audit.measures import measured
 from causalcast.audit.ranges import keys_of
 from causalcast.audit.replay import replay_logs
 from causalcast.audit.spans import grown, whole_spans
+from causalcast.audit.subscribing import turned
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -133,7 +134,11 @@ class Settled:
         tagged[rows.context_rows] = True
         kinds = (log, rows.topic, rows.origin, event.astype(np.int64), mine.astype(np.int64), tagged.astype(np.int64))
         first = np.unique(keys_of(*kinds), return_index=True)[1]
-        return all(self._takes(words, *kind) for kind in zip(*(kind[first].tolist() for kind in kinds), strict=True))
+        fresh = turned(self, rows, log)
+        if fresh is None:
+            return False
+        every = zip(*(kind[first].tolist() for kind in kinds), strict=True)
+        return all(self._takes(words, fresh, *kind) for kind in every)
 
     def _reaches_back(self, rows: LogColumns) -> bool:
         """Whether a tag names what is left out where it may matter whose state came with that."""
@@ -143,20 +148,28 @@ class Settled:
         return bool((rows.context_counter <= limits_of(rows.names, topic, rows.context_origin, late)).any())
 
     def _takes(
-        self, words: Sequence[str], log: int, topic: int, origin: int, event: int, mine: int, tagged: int
+        self,
+        words: Sequence[str],
+        fresh: Collection[tuple[str, str]],
+        log: int,
+        topic: int,
+        origin: int,
+        event: int,
+        mine: int,
+        tagged: int,
     ) -> bool:
-        """Whether a kind of row is one that changes nothing."""
+        """Whether a kind of row is one that changes nothing; `fresh` are those who subscribed since, and to what."""
         name, process = words[topic], self.processes[log]
         limits = self.upto.get(name)
-        if event in (SUBSCRIBE, UNSUBSCRIBE):
-            return self.subscriptions and limits is None
         if event == BROADCAST and process not in self.restarts and not self._at_home(process, name):
             return False
         if limits is None or event > STABLE:
             return True
         if process in self.ended.get(name, ()):
             return False
-        if process not in self.concerned[name] or (self.subscriptions and words[origin] not in limits):
+        if process not in self.concerned[name] and (process, name) not in fresh:
+            return False
+        if self.subscriptions and words[origin] not in limits:
             return False
         if (tagged and name not in self.tagged) or (event == STABLE and name not in self.stable - self.silent):
             return False
