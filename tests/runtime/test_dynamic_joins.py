@@ -7,10 +7,12 @@ import logging
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 import causalcast
 from causalcast import JoinError, Tls
+from causalcast.protocols.ordering.tcb_dynamic_base import DottedOrdering
 from tests.runtime.cluster import Proxy, run
 from tests.runtime.crowd import audited, crowd, events, port
 from tests.runtime.test_sessions import until
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from causalcast import Group
+    from causalcast.protocols.ordering.tcb_dynamic_messages import Transfer
 
 
 def test_one_joins_under_load_and_one_leaves(tmp_path: Path) -> None:
@@ -243,5 +246,28 @@ def test_who_cannot_be_let_in(monkeypatch: pytest.MonkeyPatch, caplog: pytest.Lo
             with pytest.raises(JoinError, match="the name 'b' is or was another member's"):
                 await members.join("b", through="a")
             await members.at_rest()
+
+    run(main())
+
+
+def test_a_joiner_says_at_once_what_is_wrong_with_the_state_that_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    transfer = DottedOrdering.transfer
+
+    def wrong(self: DottedOrdering, *arguments: Any) -> Transfer:
+        state = transfer(self, *arguments)
+        return msgspec.structs.replace(state, stable=tuple(count + 1_000 for count in state.taken))
+
+    async def main() -> None:
+        async with causalcast.open("ann", listen="127.0.0.1:0", stack="tcb-dynamic") as ann:
+            monkeypatch.setattr(DottedOrdering, "transfer", wrong)
+            member = causalcast.open("bob", listen="127.0.0.1:0", stack="tcb-dynamic", join=ann.address)
+            with pytest.raises(JoinError, match="ann sent what no correct member sends: counts cannot be"):
+                async with member:
+                    pass
+            monkeypatch.undo()
+            # The others have it as one that joined and died; it harms nothing else.
+            ann.evict("bob")
+            async with causalcast.open("cat", listen="127.0.0.1:0", stack="tcb-dynamic", join=ann.address) as cat:
+                assert cat.members.names == ("ann", "cat")
 
     run(main())

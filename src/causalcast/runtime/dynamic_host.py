@@ -308,7 +308,10 @@ class DynamicHost(Host):
                         receive(peer, message)
                 done = len(bodies) - length_hint(rest)
         except (*UNDECODABLE, ProtocolViolationError) as error:
-            raise LinkError(f"{peer} sent what no correct member sends: {error}") from None
+            why = f"{peer} sent what no correct member sends: {error}"
+            if peer == self.joins.contact:
+                self._not_joined(why)
+            raise LinkError(why) from None
         finally:
             if done < len(bodies):
                 # The one in hand was not taken.

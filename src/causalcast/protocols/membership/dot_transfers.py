@@ -31,6 +31,8 @@ def check_transfer(state: Transfer, contact: ProcessId, joiner: ProcessId) -> No
         if not _within(counts, state.taken):
             raise ProtocolViolationError(f"counts cannot be {counts} where {state.taken} are taken")
     taken = dict(zip(columns, state.taken, strict=True))
+    if taken[joiner] or taken[joiner + CONTROL]:
+        raise ProtocolViolationError(f"{joiner!r} has sent nothing yet, and cannot have sent what {state.taken} say")
     if state.join != (contact + CONTROL, taken[contact + CONTROL]):
         raise ProtocolViolationError(f"the join cannot be {state.join}")
     _check_nodes(state, taken)
