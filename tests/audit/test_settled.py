@@ -113,6 +113,8 @@ class Logs:
     def __init__(self, trace: Path, topics: tuple[str | None, ...] = (None,)) -> None:
         self.trace = trace
         self.topics = topics
+        self.together = False
+        """Whether messages of all topics are numbered together."""
         self.seq: dict[str, int] = {}
         self.sent: dict[tuple[str, str | None], int] = {}
         self.heads: list[list[Any]] = []
@@ -127,7 +129,8 @@ class Logs:
         append(self.trace / f"{process}.jsonl", {key: value for key, value in row.items() if value is not None})
 
     def send(self, process: str, topic: str | None = None, **more: Any) -> tuple[str, int]:
-        number = self.sent[process, topic] = self.sent.get((process, topic), 0) + 1
+        of = None if self.together else topic
+        number = self.sent[process, of] = self.sent.get((process, of), 0) + 1
         self.add(process, "broadcast", (process, number), topic=topic, payload_bytes=8, **more)
         return process, number
 
@@ -607,6 +610,75 @@ def test_subscribers_come_and_go(
     assert runs[0]
     # Where tags are reported, a subscription has the whole looked at.
     assert runs[1] == (not told if goes_on is None else goes_on)
+
+
+def third_topic(logs: Logs) -> None:
+    logs.add("b", "deliver", logs.send("a", "u"), topic="u")
+    logs.send("a", "s")
+
+
+def number_left_out_of_all(logs: Logs) -> None:
+    logs.sent["a", None] += 1
+    logs.send("a", "t")
+
+
+def number_in_two_topics(logs: Logs) -> None:
+    logs.send("a", "s")
+    logs.sent["a", None] -= 1
+    logs.send("a", "t")
+
+
+def number_of_another_topic(logs: Logs) -> None:
+    logs.add("a", "broadcast", ("a", 41), topic="s" if logs.topics[-1] == "t" else "t")
+
+
+def number_of_another_topic_delivered(logs: Logs) -> None:
+    number = logs.send("a", "s")[1]
+    logs.send("a", "t")
+    logs.add("b", "deliver", ("a", number), topic="t")
+    logs.send("a", "t")
+
+
+def one_topic_lags(logs: Logs) -> None:
+    for topic in ("s", "t", "s", "t", "s"):
+        dot = logs.send("a", topic)
+        for name in ("b", "c") if topic == "t" else ():
+            logs.add(name, "deliver", dot, topic=topic)
+
+
+def one_topic_lags_and_has_what_nobody_sent(logs: Logs) -> None:
+    one_topic_lags(logs)
+    logs.add("b", "deliver", ("a", 999), topic="s")
+
+
+@pytest.mark.parametrize("told", [False, True], ids=["plain", "told"])
+@pytest.mark.parametrize(
+    ("change", "goes_on"),
+    [
+        *((change, True) for change in (third_topic, number_of_another_topic_delivered)),
+        *((change, True) for change in (one_topic_lags, one_topic_lags_and_has_what_nobody_sent)),
+        *((change, False) for change in (number_left_out_of_all, number_in_two_topics, number_of_another_topic)),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_numbers_run_across_topics(runs: list[bool], tmp_path: Path, change: Any, goes_on: bool, told: bool) -> None:
+    logs, out = Logs(tmp_path / "trace", ("s",)), tmp_path / "out"
+    logs.together = True
+    heads: dict[str, list[list[Any]]] = {}
+
+    def talk(number: int) -> None:
+        for topic in ("s", "t", "t", "s") * number:
+            logs.topics, logs.heads = (topic,), heads.get(topic, [])
+            logs.rounds(1, told=told)
+            heads[topic] = logs.heads
+
+    talk(12)
+    run_audit([logs.trace], out=out)
+    for step in (lambda: talk(1), lambda: change(logs), lambda: logs.send("b", "t"), lambda: talk(2)):
+        step()
+        assert run_audit([logs.trace], out=out) == run_audit([logs.trace])
+
+    assert runs[:3] == [True, goes_on, goes_on]
 
 
 def test_a_later_run_that_is_killed_anywhere_is_repeated(runs: list[bool], tmp_path: Path) -> None:

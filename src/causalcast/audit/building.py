@@ -158,8 +158,8 @@ class TopicBuilder:
         parts = self.elsewhere(origin) or {self.topic: sent}
         if sent.size == 0 or self.topic != min(parts):
             return []
-        numbers = np.unique(np.concatenate((*parts.values(), lost)))
         settled = self.index[origin].before
+        numbers = np.maximum(np.unique(np.concatenate((*parts.values(), lost))), settled)
         late = self.members[origin].joined_late and settled == 0
         start = numbers[:1] - 1 if late else np.array([settled], dtype=np.int64)
         before = np.concatenate((start, numbers[:-1]))

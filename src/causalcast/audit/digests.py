@@ -115,7 +115,7 @@ class TopicIndex:
     """Counters that this process broadcast more than once."""
     stables: int
     before: int
-    """The number up to which its messages are settled and left out."""
+    """A number up to which nothing is missing, of logs from which settled messages are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ class Columns:
     foreign_starts: Ints
     stables: Ints
     before: Ints
-    """The log's own number in the section up to which its messages are settled and left out."""
+    """A number of the log's own up to which nothing is missing, where settled messages are left out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,10 +107,11 @@ def _with_gaps(logs: Sequence[LogIndex], members: Mapping[str, Member], seen: Ov
 
 
 def _skips(part: Ints, counter: Ints, late: Bools, settled: Ints) -> Bools:
-    """Mark numbers that do not follow the one before in their part, the first not that up to which it is settled.
+    """Mark numbers that do not follow the one before in their part, or that up to which nothing is missing there.
 
     Where a part begins late, its first may be any.
     """
+    counter = np.maximum(counter, settled[part])
     before = np.append(0, counter[:-1])[: counter.size]
     heads = heads_of(part)
     of = part[heads]

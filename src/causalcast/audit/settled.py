@@ -107,6 +107,8 @@ class Settled:
     """Topics and processes that log their own deliveries there."""
     restarts: frozenset[str]
     """Processes that number their messages in each topic anew."""
+    across: dict[str, int]
+    """Processes that number the messages of all topics together, and how far they came."""
     rows: LogColumns
     log: Ints
     measures: Measures
@@ -128,7 +130,7 @@ class Settled:
         if bool((about & (lost > 0) & (rows.counter >= lost)).any()):
             return False
         mine = rows.origin == own
-        if bool(((event == BROADCAST) & ~mine).any()) or self._reaches_back(rows):
+        if bool(((event == BROADCAST) & ~mine).any()) or self._reaches_back(rows) or self._numbers_again(rows, log):
             return False
         tagged = np.zeros(event.size, dtype=bool)
         tagged[rows.context_rows] = True
@@ -139,6 +141,13 @@ class Settled:
             return False
         every = zip(*(kind[first].tolist() for kind in kinds), strict=True)
         return all(self._takes(words, fresh, *kind) for kind in every)
+
+    def _numbers_again(self, rows: LogColumns, log: Ints) -> bool:
+        """Whether a process that numbers messages of all topics together used a number in two, or an earlier one."""
+        least = np.array([self.across.get(process, -1) for process in self.processes], dtype=np.int64)
+        at = np.flatnonzero((rows.event == BROADCAST) & (least[log] >= 0))
+        key = keys_of(log[at], rows.counter[at])
+        return bool((rows.counter[at] <= least[log[at]]).any()) or np.unique(key).size < key.size
 
     def _reaches_back(self, rows: LogColumns) -> bool:
         """Whether a tag names what is left out where it may matter whose state came with that."""
@@ -161,7 +170,8 @@ class Settled:
         """Whether a kind of row is one that changes nothing; `fresh` are those who subscribed since, and to what."""
         name, process = words[topic], self.processes[log]
         limits = self.upto.get(name)
-        if event == BROADCAST and process not in self.restarts and not self._at_home(process, name):
+        told = process in self.restarts or process in self.across
+        if event == BROADCAST and not told and not self._at_home(process, name):
             return False
         if limits is None or event > STABLE:
             return True
@@ -241,11 +251,15 @@ class Settled:
             spans=spans,
             marks=marks,
             restarts=np.array([process in self.restarts for process in self.processes], dtype=bool),
-            before=np.array([self.upto.get(t, {}).get(process, 0) for t, process in sections], dtype=np.int64),
+            before=np.array([self._before(*each) for each in sections], dtype=np.int64),
             stables=indices.stables + np.array([t in self.stable for t, _ in sections], dtype=np.int64),
         )
         explicit = np.array([each in self.explicit for each in sections], dtype=bool)
         return indices, replace(bodies, marks=marks, explicit=explicit)
+
+    def _before(self, topic: str, process: str) -> int:
+        """Return up to which number no message of a process is missing in a topic."""
+        return self.across.get(process, self.upto.get(topic, {}).get(process, 0))
 
     def _marks(self, marks: Marks) -> Marks:
         """Let who subscribed to a settled topic at first be a member from the start: it has all that is settled."""

@@ -172,9 +172,11 @@ class Settling:
         every = np.tile(np.arange(wide), sections.size)
         before = limits_of(bodies.names, np.repeat(bodies.topic[sections], wide), every, self._floors)
         cut = np.array([self.cut.get((process, topic), _FOREVER) for process, topic, _ in numbers], dtype=np.int64)
-        delivered = _reach(bodies.starts, sections, (bodies.origin, bodies.counter, bodies.seq), cut, before)
+        topics = [topic for _, topic, _ in numbers]
+        columns = (bodies.origin, bodies.counter, bodies.seq)
+        delivered = self._reach(bodies, topics, bodies.starts, sections, columns, cut, before)
         columns = (bodies.stable_origin, bodies.stable_counter, bodies.stable_seq)
-        stable = _reach(bodies.stable_starts, sections, columns, cut, before)
+        stable = self._reach(bodies, topics, bodies.stable_starts, sections, columns, cut, before)
         tags = np.diff(bodies.tag_starts)[sections] > 0
         code = {name: i for i, name in enumerate(bodies.names)}
         for i, (process, topic, k) in enumerate(numbers):
@@ -186,7 +188,8 @@ class Settling:
             sent = index.counter[index.seq < cut[i]]
             floor = self._floors.get(topic, {}).get(process, 0)
             doubled = (process, topic) in self.doubled
-            contiguous = not doubled and sent.size and sent[-1] == floor + sent.size
+            whole = sent[-1:] == floor + sent.size if process not in self._across else (sent[1:] > sent[:-1]).all()
+            contiguous = not doubled and sent.size and bool(whole)
             nothing = before.reshape(-1, wide)[i]
             self.sections[process, topic] = _Section(
                 names=code,
@@ -196,6 +199,38 @@ class Settling:
                 sent=int(sent[-1]) if contiguous else floor,
                 tags=bool(tags[i]) or (self.earlier is not None and topic in self.earlier.tagged),
             )
+
+    def _reach(
+        self,
+        bodies: Bodies,
+        topics: Sequence[str],
+        starts: Ints,
+        sections: Ints,
+        columns: tuple[Ints, Ints, Ints],
+        cut: Ints,
+        before: Ints,
+    ) -> Ints:
+        """Return up to which number each section has all messages of each name, among its rows before `cut`."""
+        wide = before.size // max(sections.size, 1)
+        first, sizes = starts[sections], starts[sections + 1] - starts[sections]
+        rows = places(first, sizes)
+        of = np.repeat(np.arange(sections.size), sizes)
+        origin, counter, seq = (column[rows] for column in columns)
+        early = seq < cut[of]
+        key = (of * wide + origin)[early]
+        number = np.bincount(key, minlength=before.size)
+        highest = before.copy()
+        np.maximum.at(highest, key, counter[early].astype(np.int64))
+        whole = np.zeros(before.size, dtype=bool)
+        some = np.flatnonzero(number)
+        mine = bodies.topic[sections[some // max(wide, 1)]]
+        for part in (some[mine == code] for code in np.unique(mine).tolist()):
+            clock = self.clock.topics.get(topics[int(part[0]) // wide])
+            if clock is not None:
+                at = clock.locate(bodies.names, part % wide, highest[part])
+                whole[part] = (at >= 0) & (at - clock.starts[clock.owner[at]] + 1 == number[part])
+        found: Ints = np.where(whole, highest, before)
+        return found.reshape(sections.size, wide)
 
     @cached_property
     def _floors(self) -> Limits:
@@ -212,12 +247,26 @@ class Settling:
         return sorted({*self.clock.topics, *self.upto} - self._excluded())
 
     def _excluded(self) -> set[str]:
-        """Return the topics with subscribers that came again, and those of logs that number messages across topics."""
+        """Return the topics with subscribers that came again, and those in which it is not known how a log numbers."""
         found = set(self.turnover.several)
         for log in self.judged.logs.values():
-            if not self._restarts(log):
+            if log.process not in self._across and not self._restarts(log):
                 mine = self._broadcasting(log)
                 found |= mine if len(mine) > 1 else set()
+        return found
+
+    @cached_property
+    def _across(self) -> dict[str, int]:
+        """Who numbers the messages of all topics together, and how far each came."""
+        found: dict[str, int] = {}
+        for process, log in self.judged.logs.items():
+            parts = [index.counter for index in log.topics.values() if index.counter.size]
+            together = np.concatenate([np.zeros(0, dtype=np.int64), *parts])
+            known = self.earlier.across.get(process) if self.earlier is not None else None
+            several = len(parts) > 1 and not any(process in limits for limits in self.upto.values())
+            several &= not self._restarts(log) and np.unique(together).size == together.size
+            if several or known is not None:
+                found[process] = int(together.max(initial=known or 0))
         return found
 
     def _broadcasting(self, log: LogIndex) -> set[str]:
@@ -226,6 +275,8 @@ class Settling:
 
     def _restarts(self, log: LogIndex) -> bool:
         """Whether a log has a message of number 1 in two topics."""
+        if self.earlier is not None and log.process in self.earlier.across:
+            return False
         begun = {topic for topic, limits in self.upto.items() if log.process in limits}
         begun |= {topic for topic, index in log.topics.items() if index.counter[:1].tolist() == [1]}
         return len(begun) > 1
@@ -397,6 +448,7 @@ class Settling:
             steady={topic: self.concerned[topic].difference(self.turnover.among(topic)) for topic in upto},
             explicit=frozenset(explicit),
             restarts=frozenset(index.process for index in logs if self._restarts(index)),
+            across=self._across,
             rows=rows,
             log=log,
             measures=judged.measures,
@@ -499,22 +551,6 @@ def _beyond(clock: TopicClock, ranks: Ints) -> Bools:
     """Mark what is not among the first `ranks` messages of its origin."""
     beyond: Bools = np.arange(clock.messages) - clock.starts[clock.owner] >= ranks[clock.owner]
     return beyond
-
-
-def _reach(starts: Ints, sections: Ints, columns: tuple[Ints, Ints, Ints], cut: Ints, before: Ints) -> Ints:
-    """Return up to which number each section has all messages of each name, among its rows before `cut`."""
-    wide = before.size // max(sections.size, 1)
-    first, sizes = starts[sections], starts[sections + 1] - starts[sections]
-    rows = places(first, sizes)
-    of = np.repeat(np.arange(sections.size), sizes)
-    origin, counter, seq = (column[rows] for column in columns)
-    early = seq < cut[of]
-    key = (of * wide + origin)[early]
-    number = np.bincount(key, minlength=before.size)
-    highest = before.copy()
-    np.maximum.at(highest, key, counter[early].astype(np.int64))
-    found: Ints = np.where(highest == before + number, highest, before)
-    return found.reshape(sections.size, wide)
 
 
 def without_settled(rows: LogColumns, log: Ints, upto: Limits, reach: Mapping[str, Reach]) -> tuple[LogColumns, Ints]:
