@@ -154,6 +154,10 @@ class Subscribing(Turning):
         super().__init__(rng)
         self.topics = ["a", "b", "c"][: rng.randint(1, 3)]
         self.turning = rng.random() < 0.4
+        self.outside = rng.choice((0, 0.03, 0.2))
+        """How often somebody broadcasts to all, subscribed or not."""
+        self.unknown = {name: rng.randint(1, 15) for name in self.names if rng.random() < 0.2}
+        """Up to which message others do not know of the subscriptions that a log begins with."""
         if rng.random() < 0.4:
             self.tags = self.stability = False
         if not self.turning:
@@ -202,10 +206,13 @@ class Subscribing(Turning):
 
     def _broadcast(self, name: str) -> None:
         subscribed = self.subscribed[name]
-        if self.rng.random() < 0.03:
+        if self.rng.random() < self.outside:
             self.subscribed[name] = set(self.topics)
+        number = len(self.past)
         super()._broadcast(name)
         self.subscribed[name] = subscribed
+        for dot in list(self.past)[number:]:
+            self.born[dot] -= {other for other, last in self.unknown.items() if other != name and number < last}
 
 
 def with_traffic(rng: random.Random, rows: list[Row]) -> list[Row]:

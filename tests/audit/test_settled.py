@@ -75,7 +75,7 @@ def test_it_does_where_members_join_leave_and_crash(runs: list[bool], tmp_path: 
     assert {"join", "leave", "crash"} <= went_on
 
 
-@pytest.mark.parametrize("seeds", [(16, 19), (60, 79)])
+@pytest.mark.parametrize("seeds", [(29, 30)])
 def test_it_does_where_subscribers_come_and_go(runs: list[bool], tmp_path: Path, seeds: tuple[int, ...]) -> None:
     went_on: set[str] = set()
     for seed in seeds:
@@ -610,6 +610,63 @@ def test_subscribers_come_and_go(
     assert runs[0]
     # Where tags are reported, a subscription has the whole looked at.
     assert runs[1] == (not told if goes_on is None else goes_on)
+
+
+def outside(logs: Logs) -> None:
+    dot = logs.send("x", "s")
+    for name in ("a", "b", "c", "d"):
+        logs.add(name, "deliver", dot, topic="s")
+
+
+def outside_to_late_one(logs: Logs) -> None:
+    outside(logs)
+    logs.add("e", "deliver", ("x", logs.sent["x", "s"]), topic="s")
+    dot = logs.send("x", "s")
+    for name in ("a", "b", "c", "d"):
+        logs.add(name, "deliver", dot, topic="s")
+
+
+def newcomer_without_anything(logs: Logs) -> None:
+    logs.add("g", "subscribe", topic="s")
+    logs.rounds(5, ("a", "b", "c", "d", "e"))
+
+
+def from_before_others_knew(logs: Logs) -> None:
+    logs.add("d", "deliver", ("b", 2), topic="s")
+
+
+@pytest.mark.parametrize(
+    ("change", "goes_on"),
+    [
+        *((change, True) for change in (outside, outside_to_late_one, newcomer_without_anything)),
+        (from_before_others_knew, False),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_not_all_who_have_to_do_with_a_topic_must_have_all(
+    runs: list[bool], tmp_path: Path, change: Any, goes_on: bool
+) -> None:
+    logs, out = Logs(tmp_path / "trace", ("s",)), tmp_path / "out"
+    for name in ("a", "b", "c", "d"):
+        logs.add(name, "subscribe", topic="s")
+    for name in ("e", "g", "h", "x"):
+        logs.add(name, "subscribe", topic=f"of-{name}")
+        logs.send(name, f"of-{name}")
+    logs.rounds(4)  # before others know that d subscribed
+    for _ in range(2):
+        dot = logs.send("x", "s")
+        for name in NAMES:
+            logs.add(name, "deliver", dot, topic="s")
+    logs.add("e", "subscribe", topic="s")
+    logs.add("h", "subscribe", topic="s")  # nothing else
+    logs.rounds(15, (*NAMES, "d", "e"))
+    run_audit([logs.trace], out=out)
+    last = [lambda: logs.rounds(1, (*NAMES, "d", "e"))] * 2
+    for step in (lambda: logs.rounds(1, (*NAMES, "d", "e")), lambda: change(logs), *last):
+        step()
+        assert run_audit([logs.trace], out=out) == run_audit([logs.trace])
+
+    assert runs[:3] == [True, goes_on, goes_on]
 
 
 def third_topic(logs: Logs) -> None:

@@ -100,6 +100,8 @@ class Settling:
         self.stays: dict[str, dict[str, int]] = dict(earlier.stays) if earlier is not None else {}
         self.silent = set(earlier.silent) if earlier is not None else set()
         self.lost: dict[str, dict[str, int]] = {}
+        self.turning: dict[str, frozenset[str]] = {}
+        """By topic, those concerned who came or are gone."""
         before = earlier.standing if earlier is not None else LeftOut()
         self.dues: dict[str, Mapping[str, Dues]] = dict(before.dues)
         self.begun: dict[str, Mapping[str, Numbers]] = dict(before.begun)
@@ -301,9 +303,12 @@ class Settling:
         before = self.upto.get(topic, {})
         clock = self.clock.topics.get(topic)
         if clock is None or clock.messages == 0:
+            steady = self.earlier.steady[topic] if self.earlier is not None else frozenset()
+            self.turning[topic] = self.concerned[topic] - steady | self.turnover.among(topic)
             return dict(before)
-        concerned = self.concerned[topic]
-        those = sorted(self.turnover.among(topic) & concerned)
+        outsiders = self._outsiders(topic, clock)
+        turning = (self.turnover.among(topic) | self._begun_late(topic, clock)) & self.concerned[topic] - outsiders
+        self.turning[topic], those = turning, sorted(turning)
         if len(those) * len(clock.origins) > MOST_PAIRS or len(those) * clock.messages > MOST_PLACES:
             return {}
         stays = {process: self.turnover.stay(process, clock) for process in those}
@@ -314,7 +319,7 @@ class Settling:
             if topic in self.silent or int((most - ranks).sum()) * _SILENT > sum(before.values()) + int(most.sum()):
                 self.silent.add(topic)
                 ranks = most
-        tagged = self._tagged(topic, concerned)
+        tagged = self._tagged(topic)
         if tagged or clock.stability:
             ranks = np.minimum(ranks, _before_the_rest(clock, ranks))
             self.lost[topic] = _lost(clock, ranks)
@@ -336,7 +341,7 @@ class Settling:
         if tagged or clock.stability:
             self.begun[topic] = begun_of(clock, left, self.begun.get(topic, {}), found)
         self.dues[topic] = {
-            process: dues_of(stay, left, found, gone=process in gone)
+            process: dues_of(stay, left, found, outsiders, gone=process in gone)
             for process, stay in stays.items()
             if stay is not None
         }
@@ -346,7 +351,7 @@ class Settling:
         """Return up to which rank of each origin all have all that concerns them, and their own messages."""
         known = np.array([self.upto.get(topic, {}).get(origin, 0) for origin in clock.origins], dtype=np.int64)
         numbers = np.full(len(clock.origins), _FOREVER, dtype=np.int64)
-        for process in self.concerned[topic] - stays.keys():
+        for process in self.concerned[topic] - stays.keys() - self._outsiders(topic, clock):
             section = self.sections.get((process, topic))
             reached = known
             if section is not None:
@@ -359,16 +364,44 @@ class Settling:
             [np.searchsorted(clock.counters[clock.block(a)], number, "right") for a, number in enumerate(numbers)],
             dtype=np.int64,
         )
+        quiet = self._quiet(topic, clock)
         for process in stays.keys() - self.turnover.gone_from(topic):
             stay = stays[process]
             place = (process, topic)
             if stay is None or place in self.doubled:
                 return np.zeros_like(ranks)
-            np.minimum(ranks, stay.reached(self.cut.get(place, _FOREVER), stable=stable), out=ranks)
+            # With subscriptions, the first message of one who came has the whole trace looked at.
+            sends = not quiet or process in clock.place or process in self.upto.get(topic, {})
+            np.minimum(ranks, stay.reached(self.cut.get(place, _FOREVER), stable=stable, sends=sends), out=ranks)
         return ranks
 
-    def _tagged(self, topic: str, concerned: Iterable[str]) -> bool:
-        sections = (self.sections.get((process, topic)) for process in concerned)
+    def _begun_late(self, topic: str, clock: TopicClock) -> frozenset[str]:
+        """Return who subscribed first of all and lacks the first of an origin: that may be from before it was known."""
+        if self.earlier is not None and topic in self.upto:
+            return self.concerned[topic] - self.earlier.steady[topic]
+        if not self._quiet(topic, clock):
+            return frozenset()
+        nothing = np.zeros(len(clock.origins), dtype=np.int64)
+        first = clock.counters[clock.starts[:-1]]
+        sections = ((process, self.sections.get((process, topic))) for process in self.concerned[topic])
+        return frozenset(
+            process
+            for process, section in sections
+            if section is None or (section.reached(clock.origins, process, nothing, stable=False) < first).any()
+        )
+
+    def _quiet(self, topic: str, clock: TopicClock) -> bool:
+        """Whether there are subscriptions, and in the topic neither tags nor stability."""
+        return self.clock.subscriptions and not clock.stability and not self._tagged(topic)
+
+    def _outsiders(self, topic: str, clock: TopicClock) -> frozenset[str]:
+        """Return who never subscribed, nor has to have anything."""
+        if not self._quiet(topic, clock):
+            return frozenset()
+        return self.concerned[topic].difference(self.turnover.subscribers.get(topic, ()))
+
+    def _tagged(self, topic: str) -> bool:
+        sections = (self.sections.get((process, topic)) for process in self.concerned[topic])
         return any(section is not None and section.tags for section in sections)
 
     def _ranks(self, topic: str, clock: TopicClock, ranks: Ints) -> Ints:
@@ -445,7 +478,7 @@ class Settling:
             standing=self._standing(upto),
             gone=np.array([index.process in self.turnover.gone for index in logs], dtype=bool),
             ended={topic: frozenset(those) for topic, those in self.turnover.ended.items() if topic in upto},
-            steady={topic: self.concerned[topic].difference(self.turnover.among(topic)) for topic in upto},
+            steady={topic: self.concerned[topic] - self.turning[topic] for topic in upto},
             explicit=frozenset(explicit),
             restarts=frozenset(index.process for index in logs if self._restarts(index)),
             across=self._across,

@@ -50,10 +50,10 @@ class Stay:
     view: View
     span: Interval
 
-    def reached(self, cut: int, *, stable: bool) -> Ints:
+    def reached(self, cut: int, *, stable: bool, sends: bool) -> Ints:
         """Return, per origin, up to which rank it has all that it may ever have to have, in its rows before `cut`.
 
-        What it sends next follows all of that. With `stable`, it reported it stable, too.
+        With `stable`, it reported it stable, too. With `sends`, what it sends next follows all of that.
         """
         view, topic = self.view, self.view.topic
         absent = view.position == 0
@@ -64,7 +64,7 @@ class Stay:
         reached: Ints = np.diff(topic.starts)
         at = first - topic.starts[topic.owner[first]]
         np.minimum.at(reached, topic.owner[first], at)
-        return np.minimum(reached, self._knows())
+        return np.minimum(reached, self._knows()) if sends else reached
 
     def _stable(self, cut: int) -> Bools:
         view, log = self.view, self.view.log
@@ -124,6 +124,8 @@ class Turnover:
                 self.turns[process] = [mark.event for mark in turns if mark.event in (JOIN, LEAVE)]
         self.gone = frozenset(process for process, member in members.items() if not member.correct or member.left)
         self.came = frozenset(process for process, turns in self.turns.items() if JOIN in turns) - self.gone
+        self.subscribers: dict[str, set[str]] = {}
+        """By topic, who ever subscribed."""
         self.late: dict[str, set[str]] = {}
         """By topic, who subscribed when its log had begun."""
         self.ended: dict[str, set[str]] = {}
@@ -146,6 +148,8 @@ class Turnover:
             elif number >= opening:
                 self.late.setdefault(topic, set()).add(process)
             seen.add(topic)
+        for topic in seen:
+            self.subscribers.setdefault(topic, set()).add(process)
 
     def plain(self) -> bool:
         """Whether each process comes and goes at most once."""
@@ -177,8 +181,11 @@ class Turnover:
         return Stay(view, view.spans[0])
 
 
-def dues_of(stay: Stay, ranks: Ints, upto: Limits, *, gone: bool) -> Dues:
-    """Return what a process is entitled to, once `ranks` messages of each origin, those `upto`, are left out."""
+def dues_of(stay: Stay, ranks: Ints, upto: Limits, outsiders: Collection[str], *, gone: bool) -> Dues:
+    """Return what a process is entitled to, once `ranks` messages of each origin, those `upto`, are left out.
+
+    What `outsiders` send need not follow what is left out.
+    """
     topic, before = stay.view.topic, stay.view.dues
     sizes = np.diff(topic.starts)
     first, last = stay.owed()
@@ -199,7 +206,8 @@ def dues_of(stay: Stay, ranks: Ints, upto: Limits, *, gone: bool) -> Dues:
             found[origin] = int(topic.counters[topic.starts[a] + first[a] - 1])
         elif first[a] > sizes[a] and follows:
             # All that is to come follows the message of it that everybody has.
-            found[origin] = int(topic.counters[topic.starts[a + 1] - 1]) + 1
+            number = int(topic.counters[topic.starts[a + 1] - 1]) + 1
+            found[origin] = FOREVER if origin in outsiders else number
     return Dues(found, 0 if follows else FOREVER)
 
 
