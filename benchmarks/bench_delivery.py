@@ -4,8 +4,8 @@ Every member is an operating-system process on loopback. Each broadcasts message
 it, and takes everything that comes. The bare mesh moves the same payloads with nothing on top: length-prefixed frames,
 one write a message and peer, no order, no acknowledgement, no reconnection. CPU time counts from when all are connected
 until every member has delivered everything and, with causalcast, has seen every message become stable; waiting for the
-disk is no CPU time and not in it. Members of `tcb` are fixed, without and with a journal; those of `tcb-dynamic` have
-all joined before.
+disk is no CPU time and not in it. Members of `tcb` are fixed, those of `tcb-dynamic` have all joined before; both
+without and with a journal.
 
 A second table, `delivery_one_a_turn`, has the case that is hardest for tags: each member gives way to the event loop
 after each message, so that writes are small and nearly every message has one of every member just before it. A third,
@@ -50,14 +50,16 @@ BURST = 64
 """Messages the bare mesh writes before the event loop gets a turn; a `Group` gives way by itself after as many."""
 LENGTH = struct.Struct("!I")
 DYNAMIC = "tcb-dynamic"
+DYNAMIC_JOURNAL = "tcb-dynamic, journal"
 KINDS = {
     "bare": "bare mesh",
     "none": "tcb",
     DYNAMIC: DYNAMIC,
     "interval": "tcb, journal, interval",
+    DYNAMIC_JOURNAL: "tcb-dynamic, journal, interval",
     "every-message": "tcb, journal, every-message",
 }
-"""What is measured, and what it is called: the bare mesh, `tcb` by durability, `tcb-dynamic`."""
+"""What is measured, and what it is called: the bare mesh, `tcb` by durability, `tcb-dynamic` without and with one."""
 SPAWN = multiprocessing.get_context("spawn")
 
 
@@ -159,9 +161,14 @@ async def run_bare(index: int, load: Load, control: Connection) -> None:
 def member_of(index: int, size: int, known: list[int], kind: str, folder: str) -> Group:
     """The member `index`, before it is entered; those that are larger listen at the ports `known`."""
     names = [f"m{number}" for number in range(size)]
-    if kind == DYNAMIC:
+    if kind in (DYNAMIC, DYNAMIC_JOURNAL):
         return causalcast.open(
-            names[index], listen="127.0.0.1:0", stack=DYNAMIC, join=[f"127.0.0.1:{port}" for port in known[-1:]]
+            names[index],
+            listen="127.0.0.1:0",
+            stack=DYNAMIC,
+            join=[f"127.0.0.1:{port}" for port in known[-1:]],
+            journal=f"{folder}/journal" if kind == DYNAMIC_JOURNAL else None,
+            durability="interval",
         )
     ports = [1] * (size - len(known)) + known
     peers = {name: f"127.0.0.1:{port}" for name, port in zip(names, ports, strict=True) if name != names[index]}

@@ -112,10 +112,10 @@ BOOK_CHUNK: Final = 8
 TOLD_NAMES: Final = 4_096
 """Names that are remembered to have been told on a session; beyond, they are told again."""
 
-JOURNAL_INPUTS: Final = 16_384
+JOURNAL_INPUTS: Final = 32_768
 """Inputs in a journal, takes apart, after which a snapshot takes their place, if that is not larger than they are."""
 
-JOURNAL_BYTES: Final = 8 * 2**20
+JOURNAL_BYTES: Final = 16 * 2**20
 """The same in bytes."""
 
 TAIL_BYTES: Final = 2**20
