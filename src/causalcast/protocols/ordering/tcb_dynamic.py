@@ -228,7 +228,9 @@ class DynamicTCB(DottedOrdering):
         slot = view.columns[origin]
         if past >> lanes.shifts[slot] & lanes.mask != counter:
             return next(messages, None)
-        unit, limit, words, head = lanes.units[slot], lanes.limit, lanes.words, lanes.head
+        unit, limit, words = lanes.units[slot], lanes.limit, lanes.words
+        counts = lanes.head(past)
+        left, right = counts[:slot], counts[slot + 1 :]
         nodes, all_have, news = self.graph.nodes, vectors.all_have, membership.news
         deliver = news.deliver
         assert all_have is not None
@@ -249,7 +251,7 @@ class DynamicTCB(DottedOrdering):
                 ):
                     return message
                 dot, risen = (origin, number), past + unit
-                tag = DottedTag(origin, number, before, head(risen), view)
+                tag = DottedTag(origin, number, before, (*left, number, *right), view)
                 index = self._deliveries + counter - first
                 node = DotNode(origin, number, DELIVERED, 0, index, risen, tag, message.payload)
                 if nodes.setdefault(dot, node) is not node:
