@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import random
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from causalcast.model import Delivered, MembershipChanged, ProtocolViolationError, Stable
+from causalcast.model import Delivered, MembershipChanged, ProtocolViolationError, Roster, Stable
 from causalcast.protocols import stack
 from causalcast.protocols.ordering.tcb_dynamic_messages import JoinDot, JoinRequest, Refusal
 from causalcast.simulation.properties import Judge, own_tables
@@ -116,6 +117,26 @@ def test_in_bursts_each_message_becomes_stable_once_whoever_comes_and_goes(seed:
         stable = [entry.message for entry in run.logs[name] if entry.kind == "stable"]
         assert len(stable) == len(set(stable))
         assert run.processes[name].unstable == 0
+
+
+def test_one_that_comes_back_before_it_takes_a_message_speaks_as_if_it_had_stayed() -> None:
+    """The message follows a join, which its tag does not name: what it was sent with must not be forgotten."""
+    run = world("ann bob", "cat")
+    run.broadcast("ann")
+    run.settle()
+    run.do(Join("cat", "ann"))
+    through(run, "cat", "ann")
+    run.broadcast("ann")
+    through(run, "ann", "bob")
+    stayed = run.processes["bob"]
+    port = copy.copy(run.ports["bob"])
+    came_back = STACK.recover(port, Roster(["ann", "bob"]), stayed.snapshot())  # type: ignore[attr-defined]
+    events = list(run.ports["bob"].queue)
+    assert any(isinstance(event, Delivered) for event in events)
+    for event in events:
+        stayed.take(event)
+        came_back.take(event)
+    assert stayed.snapshot() == came_back.snapshot()  # type: ignore[attr-defined]
 
 
 def test_tags_compare_across_joins_and_leaves() -> None:

@@ -413,12 +413,15 @@ class Link:
     def _complete(self, data: bytes) -> bytes:
         """What has come so far, if it is a complete frame at least; else nothing, and it stays in the buffer."""
         buffer = self._buffer
-        if self._state != GREETING and len(buffer) + len(data) >= self._needed:
-            data = b"".join((buffer, data))
-            buffer.clear()
-            return data
-        buffer += data
-        return self._greet() if self._state == GREETING else b""
+        if self._state == GREETING:
+            buffer += data
+            return self._greet()
+        if len(buffer) + len(data) < self._needed:
+            buffer += data
+            return b""
+        data = b"".join((buffer, data))
+        buffer.clear()
+        return data
 
     def _greet(self) -> bytes:
         """The peer's hello, if it is complete; returns what follows it."""
