@@ -14,7 +14,7 @@ from causalcast.audit import files, stages, state
 from causalcast.audit.notes import unfinished_findings
 from causalcast.audit.outputs import FINDINGS
 from causalcast.audit.parts import merge, select
-from causalcast.audit.settling import Settling, without_settled
+from causalcast.audit.settlement import Settlement, without_settled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -120,8 +120,7 @@ class Continuation:
         judged.measures.add(sums)
         where = {process: (bodies, place) for place, process in enumerate(settled.processes)}
         covered = frozenset(planned.key for planned in self.kept.plan(self.inputs)[0])
-        settling = Settling(judged, where, self.crashed, settled)
-        now = settling.run([(rows, log)], covered, last)
+        now = Settlement(judged, where, self.crashed, settled).run([(rows, log)], covered, last)
         return judged, "" if now is None else self.depot.put(now).decode()
 
     def _grown(self, settled: Settled, fresh: Sequence[state.Planned]) -> tuple[LogColumns, Ints, Ints] | None:
@@ -190,5 +189,5 @@ def settle(
 
     whole: dict[str, Bodies] = {token: depot.get(token.encode()) for token in {each.body for each in bodies.values()}}
     where = {process: (whole[digested.body], digested.place) for process, digested in bodies.items()}
-    settled = Settling(judged, where, crashed, None).run(parts(), frozenset(p.key for p in pieces), last)
+    settled = Settlement(judged, where, crashed, None).run(parts(), frozenset(p.key for p in pieces), last)
     return "" if settled is None else depot.put(settled).decode()

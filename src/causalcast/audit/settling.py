@@ -1,23 +1,19 @@
-"""Which messages are settled (see `settled`) once a trace was judged, and the rows that are left."""
+"""Which messages are settled (see `settled`) once a trace was judged; see `settlement` for what is made of that."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from causalcast.audit.cover import reach_of, without_dots
-from causalcast.audit.events import STABLE, SUBSCRIBE, UNSUBSCRIBE
-from causalcast.audit.left_out import Dues, LeftOut, Numbers
-from causalcast.audit.measures import Measures
-from causalcast.audit.parts import merge, select
+from causalcast.audit.cover import reach_of
+from causalcast.audit.events import SUBSCRIBE, UNSUBSCRIBE
+from causalcast.audit.left_out import LeftOut
 from causalcast.audit.ranges import places
-from causalcast.audit.received import NOTHING_RECEIVED
-from causalcast.audit.receptions import Receptions
-from causalcast.audit.settled import MOST_PAIRS, Settled, limits_of
-from causalcast.audit.turnover import Stay, Turnover, begun_of, bonds_of, dues_of
+from causalcast.audit.settled import MOST_PAIRS, limits_of
+from causalcast.audit.turnover import Turnover, begun_of, bonds_of, dues_of
 from causalcast.audit.violations import CODE
 
 if TYPE_CHECKING:
@@ -28,19 +24,14 @@ if TYPE_CHECKING:
     from causalcast.audit.cover import Reach
     from causalcast.audit.digests import Bodies, LogIndex
     from causalcast.audit.judgement import Judged
-    from causalcast.audit.logs import LogColumns
-    from causalcast.audit.received import Received
-    from causalcast.audit.settled import Limits
+    from causalcast.audit.left_out import Dues, Numbers
+    from causalcast.audit.settled import Limits, Settled
     from causalcast.audit.topic_clock import TopicClock
+    from causalcast.audit.turnover import Stay
 
     Ints = NDArray[np.int64]
     Bools = NDArray[np.bool_]
 
-    Parts = Iterable[tuple[LogColumns, Ints]]
-    """Rows, and whose each is."""
-
-MOST_ROWS: Final = 2_000_000
-"""Rows that are kept since they are not settled."""
 MOST_CONCERNED: Final = 10_000
 """Pairs of topics and processes that they concern up to which it is looked for what is settled."""
 MOST_PLACES: Final = 20_000_000
@@ -80,12 +71,9 @@ class _Section:
 class Settling:
     """Looks for what is settled in a judged trace; `bodies` says where each log's body is."""
 
-    def __init__(
-        self, judged: Judged, bodies: Mapping[str, tuple[Bodies, int]], crashed: frozenset[str], earlier: Settled | None
-    ) -> None:
+    def __init__(self, judged: Judged, bodies: Mapping[str, tuple[Bodies, int]], earlier: Settled | None) -> None:
         self.judged = judged
         self.bodies = bodies
-        self.crashed = crashed
         self.earlier = earlier
         self.upto: Limits = earlier.upto if earlier is not None else {}
         self.clock = judged.known.clock
@@ -107,27 +95,15 @@ class Settling:
         self.begun: dict[str, Mapping[str, Numbers]] = dict(before.begun)
         self.bonds: dict[str, Reach] = dict(before.bonds)
 
-    def run(self, parts: Parts, covered: frozenset[str], last: Ints) -> Settled | None:
-        """Return what is settled and what is left of `parts`; `None` where a later run is to look at the whole.
-
-        Args:
-            parts: all rows of the trace that were not left out before.
-            covered: the keys of the pieces that they, and all before them, came from.
-            last: the last row of each log, in the order of their names; it is looked at when `parts` has ended.
-        """
+    def run(self) -> dict[str, dict[str, int]] | None:
+        """Return up to which numbers messages can be left out; `None` where a later run is to look at the whole."""
         if not self._may():
             return None
         self._read_findings()
         if not self._read_sections():
             return None
         upto = {topic: limits for topic in self._topics() if (limits := self._limits(topic))}
-        if not upto or not self.upto.keys() <= upto.keys():
-            return None
-        left = self._left(parts, upto)
-        total = sum(index.rows for index in self.judged.logs.values())
-        if left is None or left[1].size > total // 2:
-            return None
-        return self._checked(self._settled(upto, covered, last, *left))
+        return upto if upto and self.upto.keys() <= upto.keys() else None
 
     def _may(self) -> bool:
         """Whether the logs are whole, and nobody comes or goes but plainly."""
@@ -190,7 +166,7 @@ class Settling:
             sent = index.counter[index.seq < cut[i]]
             floor = self._floors.get(topic, {}).get(process, 0)
             doubled = (process, topic) in self.doubled
-            whole = sent[-1:] == floor + sent.size if process not in self._across else (sent[1:] > sent[:-1]).all()
+            whole = sent[-1:] == floor + sent.size if process not in self.across else (sent[1:] > sent[:-1]).all()
             contiguous = not doubled and sent.size and bool(whole)
             nothing = before.reshape(-1, wide)[i]
             self.sections[process, topic] = _Section(
@@ -252,13 +228,13 @@ class Settling:
         """Return the topics with subscribers that came again, and those in which it is not known how a log numbers."""
         found = set(self.turnover.several)
         for log in self.judged.logs.values():
-            if log.process not in self._across and not self._restarts(log):
+            if log.process not in self.across and not self.restarts(log):
                 mine = self._broadcasting(log)
                 found |= mine if len(mine) > 1 else set()
         return found
 
     @cached_property
-    def _across(self) -> dict[str, int]:
+    def across(self) -> dict[str, int]:
         """Who numbers the messages of all topics together, and how far each came."""
         found: dict[str, int] = {}
         for process, log in self.judged.logs.items():
@@ -266,7 +242,7 @@ class Settling:
             together = np.concatenate([np.zeros(0, dtype=np.int64), *parts])
             known = self.earlier.across.get(process) if self.earlier is not None else None
             several = len(parts) > 1 and not any(process in limits for limits in self.upto.values())
-            several &= not self._restarts(log) and np.unique(together).size == together.size
+            several &= not self.restarts(log) and np.unique(together).size == together.size
             if several or known is not None:
                 found[process] = int(together.max(initial=known or 0))
         return found
@@ -275,7 +251,7 @@ class Settling:
         mine = {topic for topic, limits in self.upto.items() if log.process in limits}
         return mine | {topic for topic, index in log.topics.items() if index.counter.size}
 
-    def _restarts(self, log: LogIndex) -> bool:
+    def restarts(self, log: LogIndex) -> bool:
         """Whether a log has a message of number 1 in two topics."""
         if self.earlier is not None and log.process in self.earlier.across:
             return False
@@ -421,149 +397,6 @@ class Settling:
                 mine = clock.past[:, clock.starts[a] : clock.starts[a] + ranks[a]]
                 ranks[a] = int((mine > ranks[:, None]).any(axis=0).argmax())
 
-    def _left(self, parts: Parts, upto: Limits) -> tuple[LogColumns, Ints, Received] | None:
-        """Return the rows that are not left out, and what was received by those that are; `None` where that is much."""
-        receptions = Receptions(self.earlier.received if self.earlier is not None else NOTHING_RECEIVED)
-        kept: list[tuple[LogColumns, Ints]] = []
-        number = 0
-        for rows, log in parts:
-            limits = limits_of(rows.names, rows.topic, rows.origin, upto)
-            kept.append(without_settled(*receptions.without(rows, log, limits), upto, self.reach))
-            number += kept[-1][1].size
-            if number > MOST_ROWS or receptions.many:
-                return None
-        received = receptions.done()
-        if received is None:
-            return None
-        return merge([rows for rows, _ in kept]), np.concatenate([log for _, log in kept]), received
-
-    def _settled(
-        self,
-        upto: dict[str, dict[str, int]],
-        covered: frozenset[str],
-        last: Ints,
-        rows: LogColumns,
-        log: Ints,
-        received: Received,
-    ) -> Settled:
-        """Return what is settled, with sums of the whole trace."""
-        judged, earlier = self.judged, self.earlier
-        logs = [judged.logs[process] for process in sorted(judged.logs)]
-        explicit = {(topic, process) for (process, topic), section in self.sections.items() if section.explicit}
-        tagged = {topic for (_, topic), section in self.sections.items() if section.tags}
-        stable = {topic for topic, clock in self.clock.topics.items() if clock.stability}
-        if earlier is not None:
-            explicit, tagged, stable = explicit | earlier.explicit, tagged | earlier.tagged, stable | earlier.stable
-        return Settled(
-            covered=covered,
-            crashed=self.crashed,
-            subscriptions=self.clock.subscriptions,
-            grid=self.clock.grid,
-            processes=tuple(index.process for index in logs),
-            last=last,
-            left_out=np.array([index.rows for index in logs], dtype=np.int64) - np.bincount(log, minlength=len(logs)),
-            repeated=np.array([index.repeated for index in logs], dtype=np.int64),
-            totals=np.array([index.source.totals[index.place] for index in logs], dtype=np.int64),
-            traffic=np.array([index.source.traffic[index.place] for index in logs], dtype=np.int64),
-            received=received,
-            times=np.array([index.source.times[index.place] for index in logs], dtype=np.int64),
-            upto=upto,
-            concerned={topic: self.concerned[topic] for topic in upto},
-            tagged=frozenset(tagged),
-            stable=frozenset(stable),
-            reach={topic: reach for topic, reach in self.reach.items() if topic in upto},
-            silent=frozenset(self.silent),
-            lost=self.lost,
-            stays={topic: stays for topic, stays in self.stays.items() if topic in upto},
-            standing=self._standing(upto),
-            gone=np.array([index.process in self.turnover.gone for index in logs], dtype=bool),
-            ended={topic: frozenset(those) for topic, those in self.turnover.ended.items() if topic in upto},
-            steady={topic: self.concerned[topic] - self.turning[topic] for topic in upto},
-            explicit=frozenset(explicit),
-            restarts=frozenset(index.process for index in logs if self._restarts(index)),
-            across=self._across,
-            rows=rows,
-            log=log,
-            measures=judged.measures,
-        )
-
-    def _standing(self, upto: Limits) -> LeftOut:
-        """Return what is to be known of what is left out, of topics in which that is anything."""
-        return LeftOut(
-            {topic: dues for topic, dues in self.dues.items() if dues and topic in upto},
-            {topic: begun for topic, begun in self.begun.items() if begun and topic in upto},
-            {topic: bonds for topic, bonds in self.bonds.items() if bonds and topic in upto},
-        )
-
-    def _checked(self, settled: Settled) -> Settled | None:
-        """Judge what is left alone; return what is settled without it, `None` unless that finds the same."""
-        nothing = {name: np.zeros_like(getattr(settled, name)) for name in ("totals", "traffic", "repeated")}
-        alone = replace(settled, **nothing)
-        found = alone.judge(settled.rows, settled.log)
-        if found is None:
-            return None
-        part = found[0]
-        here, there = self.judged.collect(), part.collect()
-        if (here.counts, here.roots, here.suspects) != (there.counts, there.roots, there.suspects):
-            return None
-        codes: dict[str, int] = {}
-        if not np.array_equal(_told(self.judged, codes), _told(part, codes)) or not self._same_past(part):
-            return None
-        if part.known.clock.grid != settled.grid:
-            return None
-        measures = Measures()
-        measures.add(self.judged.measures)
-        measures.subtract(part.measures)
-        logs = [part.logs[process] for process in settled.processes]
-        return replace(
-            settled,
-            left_out=settled.left_out + np.array([log.repeated for log in logs], dtype=np.int64),
-            repeated=settled.repeated - np.array([log.repeated for log in logs], dtype=np.int64),
-            totals=settled.totals - np.array([log.source.totals[log.place] for log in logs], dtype=np.int64),
-            traffic=settled.traffic - np.array([log.source.traffic[log.place] for log in logs], dtype=np.int64),
-            measures=measures,
-        )
-
-    def _same_past(self, part: Judged) -> bool:
-        """Whether what is left alone shows what happens before what as the whole does, where that is in question."""
-        for topic in self.bonds:
-            clock, alone = self.clock.topics.get(topic), part.known.clock.topics.get(topic)
-            if clock is None or alone is None:
-                continue
-            origin = np.array([clock.place[name] for name in alone.origins], dtype=np.int64)
-            code = np.arange(len(alone.origins))
-            rows = clock.locate(alone.origins, code[alone.owner], alone.counters)
-            left_out = np.diff(clock.starts)[origin] - np.diff(alone.starts)
-            past = np.maximum(clock.past[np.ix_(origin, rows)] - left_out[:, None], 0)
-            if not np.array_equal(past, alone.past):
-                return False
-        return True
-
-
-def _told(judged: Judged, codes: dict[str, int]) -> Ints:
-    """Return all that is found of processes, as sorted rows; `codes` grows by the names that they have."""
-
-    def coded(names: Sequence[str]) -> Ints:
-        return np.array([*(codes.setdefault(name, len(codes)) for name in names), -1], dtype=np.int64)
-
-    found: list[Ints] = []
-    for replay in judged.closely:
-        names = coded(replay.names)
-        for part in replay.violations:
-            clock = judged.known.clock.topics[part.topic]
-            owner, counter = np.append(clock.owner, -1), np.append(clock.counters, 0)
-            origins = coded(clock.origins)
-            nothing = np.full(len(part), -1, dtype=np.int64)
-            of = nothing if part.origin is None else names[part.origin]
-            columns = [of, nothing if part.counter is None else part.counter, part.at, part.cause_at, part.root]
-            for dots in (*part.named(), nothing)[:3]:
-                columns += [origins[owner[dots]], counter[dots]]
-            place = (*coded([replay.process, part.topic])[:2].tolist(), part.kind, part.reason)
-            columns += [np.full(len(part), each, dtype=np.int64) for each in place]
-            found.append(np.stack(columns).astype(np.int64))
-    rows = np.concatenate([np.zeros((15, 0), dtype=np.int64), *found], axis=1)
-    return rows[:, np.lexsort(rows)]
-
 
 def _before_the_rest(clock: TopicClock, ranks: Ints) -> Ints:
     """Return how many of each origin's messages happen before all that is not settled."""
@@ -584,14 +417,3 @@ def _beyond(clock: TopicClock, ranks: Ints) -> Bools:
     """Mark what is not among the first `ranks` messages of its origin."""
     beyond: Bools = np.arange(clock.messages) - clock.starts[clock.owner] >= ranks[clock.owner]
     return beyond
-
-
-def without_settled(rows: LogColumns, log: Ints, upto: Limits, reach: Mapping[str, Reach]) -> tuple[LogColumns, Ints]:
-    """Return the rows that are not about messages that are left out, and their tags without these."""
-    keep = (rows.event > STABLE) | (rows.counter > limits_of(rows.names, rows.topic, rows.origin, upto))
-    if not keep.all():
-        rows, log = select(rows, keep, np.ones(rows.context_origin.size, dtype=bool)), log[keep]
-    starts = np.concatenate((np.zeros(1, dtype=np.int64), rows.context_ends[:-1]))[: rows.context_ends.size]
-    topic = rows.topic[np.repeat(rows.context_rows, rows.context_ends - starts)]
-    gone = rows.context_counter <= limits_of(rows.names, topic, rows.context_origin, upto)
-    return (without_dots(rows, gone, reach) if gone.any() else rows), log
