@@ -226,7 +226,7 @@ class Host(BaseHost):
     def broadcast(self, payload: bytes, topic: str = "") -> Tag:
         """Broadcast now; raises `JournalError`, and does nothing, if it cannot be written down."""
         if self._journal is not None:
-            self._write_ahead(Broadcast, payload, topic, time.time_ns())
+            self._write_ahead(self._journal, Broadcast(payload, topic, time.time_ns()))
         tag = self._process.broadcast(payload, topic)
         self._allowed -= 1
         if self.queue:
@@ -237,13 +237,15 @@ class Host(BaseHost):
 
     def subscribe(self, topic: str) -> None:
         """Ask for a topic."""
-        self._write_ahead(Subscribe, topic)
+        if self._journal is not None:
+            self._write_ahead(self._journal, Subscribe(topic))
         self._process.subscribe(topic)
         self._settle(None)
 
     def unsubscribe(self, topic: str) -> None:
         """Ask for no more of a topic."""
-        self._write_ahead(Unsubscribe, topic)
+        if self._journal is not None:
+            self._write_ahead(self._journal, Unsubscribe(topic))
         self._process.unsubscribe(topic)
         self._settle(None)
 
@@ -372,22 +374,23 @@ class Host(BaseHost):
         self._process.timer(timer)
         self._settle(None)
 
-    def _write_ahead(self, kind: Callable[..., AnyInput], *fields: Any) -> None:
-        journal = self._journal
-        if journal is None:
-            return
+    def _write_ahead(self, journal: Journal, entry: AnyInput) -> None:
         try:
-            journal.write_ahead(kind(*fields))
+            journal.write_ahead(entry)
         except JournalError:
             self._written(done=False)
             raise
-        self._written(done=True)
-        self._checkpoint_soon()
+        if self._journal_fails:
+            self._written(done=True)
+        if journal.long:
+            self._checkpoint_soon()
 
     def _note(self, entry: AnyInput) -> None:
-        assert self._journal is not None
-        self._journal.append(entry)
-        self._checkpoint_soon()
+        journal = self._journal
+        assert journal is not None
+        journal.append(entry)
+        if journal.long:
+            self._checkpoint_soon()
 
     def _written(self, done: bool) -> bool:
         """Say once that the journal cannot be written, and once that it can again."""
@@ -405,8 +408,7 @@ class Host(BaseHost):
         return done
 
     def _checkpoint_soon(self) -> None:
-        assert self._journal is not None
-        if self._journal.long and not self._checkpointing:
+        if not self._checkpointing:
             self._checkpointing = True
             asyncio.get_running_loop().call_soon(self._checkpoint)
 

@@ -28,6 +28,9 @@ from causalcast.runtime.limits import JOURNAL_BYTES, JOURNAL_INPUTS
 from causalcast.runtime.tail import Contents, Tail, TailError, parse, read
 
 FORMAT: Final = 2
+WAL_PAGES: Final = 4_096
+"""Pages of SQLite's write-ahead log after which they are brought into the file: 16 MiB, about as much as is written until
+a snapshot takes its place, so that most is written once."""
 APPLICATION: Final = int.from_bytes(b"caus", "big")
 Durability: TypeAlias = Literal["every-message", "interval", "none"]
 DURABILITIES: Final[tuple[str, ...]] = get_args(Durability)
@@ -181,8 +184,9 @@ class Journal:
     @property
     def long(self) -> bool:
         """So much was written since the last snapshot that a new one pays."""
-        written = self._bytes + self._open_tail.used
-        return (self._inputs >= JOURNAL_INPUTS or written >= JOURNAL_BYTES) and written >= len(self.state)
+        if self._inputs < JOURNAL_INPUTS and self._bytes < JOURNAL_BYTES:
+            return False
+        return self._bytes + self._open_tail.used >= len(self.state)
 
     def append(self, entry: AnyInput) -> None:
         """One more input; written by the next `commit`."""
@@ -197,7 +201,8 @@ class Journal:
 
     def take(self, time_ns: int) -> bool:
         """Append that the application takes an event, and `commit`."""
-        if not self._batch and self._tail is not None and self._tail.take(time_ns):
+        tail = self._tail
+        if not self._batch and tail is not None and tail.take(time_ns):
             self._unsynced = True
             return True
         self._batch.append(Taken(time_ns))
@@ -256,7 +261,8 @@ class Journal:
 
     def _put(self, body: bytes) -> bool:
         """Write one record; returns whether that could be done."""
-        tail = self._open_tail
+        tail = self._tail
+        assert tail is not None
         if not tail.put(body):
             if not self._move():
                 return False
@@ -370,6 +376,7 @@ def _connect(path: Path) -> sqlite3.Connection:
         # The lock is taken before anything else and kept, so that no other process can read what is half written.
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
         connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
         connection.execute("BEGIN EXCLUSIVE")
         connection.execute("COMMIT")
         if connection.execute("PRAGMA application_id").fetchone() == (APPLICATION,):

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from causalcast.model import MembershipChanged, StateTransferError
+from causalcast.model import StateTransferError
 
 if TYPE_CHECKING:
-    from causalcast.model import Event, ProcessId
+    from causalcast.model import MembershipChanged, ProcessId
 
 
 class LifeState(msgspec.Struct, frozen=True, array_like=True):
@@ -42,10 +42,9 @@ class Life:
         self.given: deque[bytes | None] = deque()
         """What the application gave when it was asked for its state, to be given again."""
 
-    def took(self, event: Event) -> None:
+    def took(self, event: MembershipChanged) -> None:
         """The application receives `event`."""
-        # Nearly all are not, which `isinstance` takes long to say.
-        if type(event) is MembershipChanged and self._name in event.joined:
+        if self._name in event.joined:
             self.entered = True
             self.to_take = None
 
