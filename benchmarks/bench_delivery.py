@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 PAYLOAD = bytes(64)
 BURST = 64
-"""Messages the bare mesh writes before the event loop gets a turn; a `Group` gives way by itself after as many."""
+"""Messages the bare mesh writes before the event loop gets a turn; a `Group` gives way by itself, see `TURN_S`."""
 LENGTH = struct.Struct("!I")
 DYNAMIC = "tcb-dynamic"
 DYNAMIC_JOURNAL = "tcb-dynamic, journal"

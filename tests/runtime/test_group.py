@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,6 +17,7 @@ from causalcast import (
     PayloadTooLargeError,
     UnknownStackError,
 )
+from causalcast.runtime.limits import EVENTS_AT_ONCE, TURN_S
 from tests.runtime.cluster import DIALS_US, Application, applications, members, run
 
 
@@ -243,6 +246,44 @@ def test_everything_becomes_stable_after_everyone_goes_idle() -> None:
                 await app.until_stable(total)
 
     run(main())
+
+
+@pytest.mark.parametrize(("per_ms", "most"), [(10, EVENTS_AT_ONCE), (100, 2 * EVENTS_AT_ONCE)])
+def test_the_event_loop_gets_its_turn_while_events_are_taken_and_messages_sent(
+    monkeypatch: pytest.MonkeyPatch, per_ms: int, most: int
+) -> None:
+    """An application that does `per_ms` things in a millisecond is never at it for longer than `most` of them."""
+    done = 0
+    at_turns: list[int] = []
+
+    async def turns() -> None:
+        while True:
+            at_turns.append(done)
+            await asyncio.sleep(0)
+
+    async def main() -> None:
+        nonlocal done
+        async with members("ab") as (a, b):
+            for _ in range(1_000):
+                await b.broadcast(b"x")
+            while a.untaken < 1_000:
+                await asyncio.sleep(0.01)
+            monkeypatch.setattr(
+                "causalcast.runtime.group.time", SimpleNamespace(monotonic=lambda: done * TURN_S / per_ms)
+            )
+            watching = asyncio.create_task(turns())
+            async for _ in a:
+                done += 1
+                if done == 1_000:
+                    break
+            for _ in range(1_000):
+                await a.broadcast(b"y")
+                done += 1
+            watching.cancel()
+
+    run(main())
+    assert max(after - before for before, after in pairwise(at_turns)) == most
+    assert len(at_turns) >= 2_000 // most
 
 
 # ---------------------------------------------------------------- life and death of a group

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import time
 from collections import deque
 from dataclasses import replace
 from pathlib import Path
@@ -32,10 +33,11 @@ from causalcast.runtime.host import Host
 from causalcast.runtime.journal import DURABILITIES, Journal, Owner
 from causalcast.runtime.journaled_host import JournaledHost
 from causalcast.runtime.limits import (
-    EVENTS_PER_TURN,
+    EVENTS_AT_ONCE,
     LINGER_S,
     STALL_WARNING_S,
     TRACE_FLUSH_S,
+    TURN_S,
 )
 from causalcast.runtime.link import Identity, roster_digest
 from causalcast.runtime.session_host import SessionHost
@@ -123,7 +125,9 @@ class Group:
         self._queued = 0
         """Broadcasts that wait for their turn or for room, in order of arrival."""
         self._in_turn = 0
-        """Events taken and messages sent since the event loop last got a turn from here."""
+        """Events taken and messages sent since the clock was last looked at."""
+        self._turn_began = 0.0
+        """When the event loop last got a turn from here, or nothing was there to take."""
         self._counts: dict[type, int] = dict.fromkeys((*get_args(Event), Tag), 0)
         """Events taken, and messages broadcast, by type."""
         self._closing = False
@@ -240,7 +244,7 @@ class Group:
         if len(payload) > self.payload_limit:
             raise PayloadTooLargeError(len(payload), self.payload_limit)
         host = self._host or self._running
-        if self._queued or self._in_turn >= EVENTS_PER_TURN or not host.has_room:
+        if self._queued or (self._in_turn >= EVENTS_AT_ONCE and self._turn_is_over) or not host.has_room:
             await self._wait_for_room(host)
         if self._closing:
             raise GroupClosedError(f"{self.name} has closed its group; nothing was sent")
@@ -255,7 +259,7 @@ class Group:
         return self
 
     async def __anext__(self) -> Event:
-        if not self._queue or self._in_turn >= EVENTS_PER_TURN:
+        if not self._queue or (self._in_turn >= EVENTS_AT_ONCE and self._turn_is_over):
             if self._first is not None:
                 event, self._first = self._first, None
                 return event
@@ -273,8 +277,7 @@ class Group:
         Raises `StopAsyncIteration` if nothing comes any more.
         """
         queue = host.queue
-        while not self._over and (not queue or self._in_turn >= EVENTS_PER_TURN):
-            self._in_turn = 0
+        while not self._over and (not queue or self._in_turn >= EVENTS_AT_ONCE):
             host.between_events()
             if queue:
                 await asyncio.sleep(0)
@@ -283,6 +286,7 @@ class Group:
             else:
                 host.arrived.clear()
                 await host.arrived.wait()
+            self._begin_turn()
         if self._over:
             raise StopAsyncIteration
         self._queue, self._take = queue, host.take
@@ -399,13 +403,25 @@ class Group:
             raise GroupClosedError(f"{self.name} has closed its group")
         return host
 
+    def _begin_turn(self) -> None:
+        self._in_turn = 0
+        self._turn_began = time.monotonic()
+
+    @property
+    def _turn_is_over(self) -> bool:
+        """Whether the event loop must get its turn now; asked after `EVENTS_AT_ONCE`, and as many may follow if not."""
+        if time.monotonic() - self._turn_began >= TURN_S:
+            return True
+        self._in_turn = 0
+        return False
+
     async def _wait_for_room(self, host: Host | SessionHost) -> None:
         self._queued += 1
         try:
             async with self._turn:
-                if self._in_turn >= EVENTS_PER_TURN:
-                    self._in_turn = 0
+                if self._in_turn >= EVENTS_AT_ONCE:
                     await asyncio.sleep(0)
+                    self._begin_turn()
                 if not host.has_room and not self._closing:
                     await self._wait_for_change(host)
         finally:

@@ -29,8 +29,9 @@ from causalcast.runtime.tail import Contents, Tail, TailError, parse, read
 
 FORMAT: Final = 2
 WAL_PAGES: Final = 4_096
-"""Pages of SQLite's write-ahead log after which they are brought into the file: 16 MiB, about as much as is written until
-a snapshot takes its place, so that most is written once."""
+"""Pages of SQLite's write-ahead log after which they are brought into the file: 16 MiB, about as much as is written
+until a snapshot takes its place, so that most is written once.
+"""
 APPLICATION: Final = int.from_bytes(b"caus", "big")
 Durability: TypeAlias = Literal["every-message", "interval", "none"]
 DURABILITIES: Final[tuple[str, ...]] = get_args(Durability)

@@ -40,8 +40,11 @@ ACK_DELAY_S: Final = 0.02
 WRITE_CHUNK: Final = 128 * 1024
 """Bytes handed to a transport at once; also its high-water mark. Whatever is beyond stays in the link's own buffer."""
 
-EVENTS_PER_TURN: Final = 64
-"""Events the application takes, or messages it broadcasts, before the event loop gets a turn."""
+EVENTS_AT_ONCE: Final = 64
+"""Events the application takes, or messages it broadcasts, before it is asked how long that took."""
+
+TURN_S: Final = 0.001
+"""If they took so long, with all before them, the event loop gets a turn."""
 
 HEARTBEAT_S: Final = 2.0
 """How often a link that has nothing to say says that it is there."""
