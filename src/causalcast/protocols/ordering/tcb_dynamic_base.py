@@ -88,8 +88,9 @@ class DottedOrdering(Ordering):
         tell = self._membership.news.stable
         for node in sorted(self.graph.of(stable), key=index_of):
             node.stage = STABLE
-            if node.tag is not None:
-                tell(node.tag)
+            tag = node.tag
+            if tag is not None:
+                tell(tag)
             elif node.taken:
                 self._leave_graph(node)
 

@@ -86,7 +86,7 @@ class DotGraph:
 
     def of(self, dots: Iterable[RawDot]) -> list[DotNode]:
         """The nodes of those of `dots` that are here."""
-        return [node for node in map(self.nodes.get, dots) if node is not None]
+        return list(filter(None, map(self.nodes.get, dots)))
 
     def in_order(self) -> list[DotNode]:
         """All nodes, in order of delivery."""

@@ -6,6 +6,7 @@ all vectors get another shape, which costs one pass over them.
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 from causalcast.protocols.ordering.lanes import Lanes, Minima
@@ -89,12 +90,11 @@ class Vectors:
             self._stable = self.all_have.lowest
         now = lanes.unpack(self._stable)
         self._meter.count += len(before)
-        return [
-            (column, counter)
-            for column, old, new in zip(columns, before, now, strict=True)
-            if old < new
-            for counter in range(old + 1, new + 1)
-        ]
+        risen: list[RawDot] = []
+        for column, old, new in zip(columns, before, now, strict=True):
+            if old < new:
+                risen.extend(zip(repeat(column), range(old + 1, new + 1)))
+        return risen
 
     def recount(self) -> None:
         """Who is counted has changed: `heard` has."""
