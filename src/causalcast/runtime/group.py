@@ -244,7 +244,7 @@ class Group:
         if len(payload) > self.payload_limit:
             raise PayloadTooLargeError(len(payload), self.payload_limit)
         host = self._host or self._running
-        if self._queued or (self._in_turn >= EVENTS_AT_ONCE and self._turn_is_over) or not host.has_room:
+        if self._queued or (self._in_turn >= EVENTS_AT_ONCE and self._ends_turn()) or not host.has_room:
             await self._wait_for_room(host)
         if self._closing:
             raise GroupClosedError(f"{self.name} has closed its group; nothing was sent")
@@ -259,7 +259,7 @@ class Group:
         return self
 
     async def __anext__(self) -> Event:
-        if not self._queue or (self._in_turn >= EVENTS_AT_ONCE and self._turn_is_over):
+        if not self._queue or (self._in_turn >= EVENTS_AT_ONCE and self._ends_turn()):
             if self._first is not None:
                 event, self._first = self._first, None
                 return event
@@ -407,9 +407,8 @@ class Group:
         self._in_turn = 0
         self._turn_began = time.monotonic()
 
-    @property
-    def _turn_is_over(self) -> bool:
-        """Whether the event loop must get its turn now; asked after `EVENTS_AT_ONCE`, and as many may follow if not."""
+    def _ends_turn(self) -> bool:
+        """After `EVENTS_AT_ONCE`: whether the event loop must get its turn now. If not, as many may follow."""
         if time.monotonic() - self._turn_began >= TURN_S:
             return True
         self._in_turn = 0
