@@ -215,6 +215,57 @@ class Subscribing(Turning):
             self.born[dot] -= {other for other, last in self.unknown.items() if other != name and number < last}
 
 
+class Returning(Subscribing):
+    """The same with those who come and go again and again, also to and from the whole; some note their own eviction."""
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__(rng)
+        self.untold = rng.choice((0, 0, 0.05))
+        """How often somebody who has not subscribed is sent a message nevertheless."""
+        self.back = rng.choice((0.3, 0.9))
+
+    def _turns(self, steps: int) -> dict[int, Callable[[], None]]:
+        turns = super()._turns(steps)
+        power = self.rng.choice((1, 2))
+        turns |= {int(steps * self.rng.random() ** power): self._turn for _ in range(self.rng.randint(3, 20))}
+        for _ in range(self.rng.randint(0, 3)) if self.turning else ():
+            left, back = sorted(self.rng.sample(range(1, steps), 2))
+            turns |= {left: self._leave, back: self._return}
+        return turns
+
+    def _turn(self) -> None:
+        gone = [(n, t) for n in self.members() for t in sorted(self.ended[n], key=str) if t not in self.subscribed[n]]
+        if not gone or self.rng.random() > self.back:
+            super()._turn()
+            return
+        name, topic = self.rng.choice(gone)
+        self.logs[name].append({"event": "subscribe", "topic": topic})
+        self.subscribed[name].add(topic)
+
+    def _leave(self) -> None:
+        if len(self.members()) < 3:
+            return
+        name = self.rng.choice(self.members())
+        self.gone.add(name)
+        self.logs[name].append({"event": "leave"} if self.rng.random() < 0.6 else {"event": "evict", "peer": name})
+
+    def _return(self) -> None:
+        left = [name for name in self.names if self.logs[name] and self.logs[name][-1]["event"] in ("leave", "evict")]
+        left = [name for name in left if name in self.gone]
+        if not left:
+            return
+        name, giver = self.rng.choice(left), self.rng.choice(self.members())
+        self.gone.discard(name)
+        self.logs[name].append({"event": "join"})
+        self.given[name] = self.given.get(name, set()) | self.seen[giver] | self.given.get(giver, set())
+
+    def _broadcast(self, name: str) -> None:
+        number = len(self.past)
+        super()._broadcast(name)
+        for dot in list(self.past)[number:]:
+            self.born[dot] |= {other for other in self.members() if self.rng.random() < self.untold}
+
+
 def with_traffic(rng: random.Random, rows: list[Row]) -> list[Row]:
     """Return rows with sends and receptions among them, of every message as often, by whom and as late as may be."""
     logs: dict[str, list[Row]] = {}

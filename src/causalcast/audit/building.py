@@ -14,18 +14,19 @@ import numpy as np
 
 from causalcast.audit.closure import close
 from causalcast.audit.events import NO_VALUE
-from causalcast.audit.left_out import NOTHING, LeftOut
+from causalcast.audit.left_out import NOTHING, Begun, LeftOut
 from causalcast.audit.log_findings import LogFinding
 from causalcast.audit.ranges import expand, merge, spans
 from causalcast.audit.reduction import close_by_predecessors
 from causalcast.audit.topic_clock import NEVER, Joiner, TopicClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from causalcast.audit.digests import LogIndex, TopicIndex
+    from causalcast.audit.left_out import Numbers
     from causalcast.audit.members import Attendance, Member
 
     Ints = NDArray[np.int64]
@@ -198,7 +199,7 @@ class TopicBuilder:
             number = int(clock.counters[later])
             self.findings.append(LogFinding("not-broadcast", who, who, number, self.topic, detail))
         in_doubt = doubts_of(clock, past, self.by_name, self.members)
-        joiners = (*joiners_of(clock, self.by_name, self.attendance, self.begun), *self._begun(clock))
+        joiners = tuple(_with_begun(clock, joiners_of(clock, self.by_name, self.attendance), self.begun))
         owed = self._owed(clock)
         columns = np.ascontiguousarray(past.T)
         return replace(clock, past=columns, in_doubt=in_doubt, owed=owed, joiners=joiners, predecessors=predecessors)
@@ -235,15 +236,6 @@ class TopicBuilder:
             np.maximum.accumulate(part, axis=0, out=part)
         return direct
 
-    def _begun(self, clock: TopicClock) -> Iterator[Joiner]:
-        """Yield who joined late and whose first message since is left out."""
-        for process, numbers in self.begun.items() if clock.messages else ():
-            since = np.ones(len(clock.origins), dtype=np.int64)
-            for a, origin in enumerate(clock.origins):
-                if origin in numbers:
-                    since[a] += np.searchsorted(clock.counters[clock.block(a)], numbers[origin])
-            yield Joiner(clock.place.get(process, -1), 0, 0, since)
-
     def _owed(self, clock: TopicClock) -> Bools:
         """Mark what correct members must deliver: a crashed or evicted sender's messages only if somebody did."""
         owed = np.ones(clock.messages, dtype=bool)
@@ -267,20 +259,35 @@ class TopicBuilder:
 
 
 def joiners_of(
-    clock: TopicClock,
-    logs: Mapping[str, LogIndex],
-    attendance: Callable[[str], Attendance],
-    without: Collection[str] = (),
+    clock: TopicClock, logs: Mapping[str, LogIndex], attendance: Callable[[str], Attendance]
 ) -> Iterator[Joiner]:
     """Yield who joined late: its messages may follow what came with the state it joined with."""
     for a, origin in enumerate(clock.origins):
-        joins = attendance(origin).arrivals(clock.topic) if origin in logs and origin not in without else ()
+        joins = attendance(origin).arrivals(clock.topic) if origin in logs else ()
         if not joins:
             continue
         block = clock.block(a)
         after = [np.flatnonzero(clock.seq[block] > seq) for seq in (joins[0], joins[-1])]
         first, last = (int(rows[0]) + 1 if rows.size else NEVER for rows in after)
         yield Joiner(a, first, last)
+
+
+def _with_begun(clock: TopicClock, joiners: Iterable[Joiner], begun: Mapping[str, Begun]) -> Iterator[Joiner]:
+    """Yield who joined late, also those whose first messages since are left out."""
+    known = {clock.origins[joiner.origin]: joiner for joiner in joiners}
+    for process in sorted(known.keys() | begun.keys()) if clock.messages else ():
+        joiner, numbers = known.get(process, Joiner(-1, 0, NEVER)), begun.get(process, Begun(None, None))
+        since, since_last = (None if each is None else _since(clock, each) for each in (numbers.first, numbers.last))
+        yield joiner._replace(since=since, since_last=since_last)
+
+
+def _since(clock: TopicClock, numbers: Numbers) -> Ints:
+    """Return, per origin, the rank of the first message that has the number given for it or a higher one."""
+    since = np.ones(len(clock.origins), dtype=np.int64)
+    for a, origin in enumerate(clock.origins):
+        if origin in numbers:
+            since[a] += np.searchsorted(clock.counters[clock.block(a)], numbers[origin])
+    return since
 
 
 def doubts_of(

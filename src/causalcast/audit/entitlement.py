@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from causalcast.audit.left_out import Numbers
+    from causalcast.audit.left_out import Dues, Numbers
     from causalcast.audit.members import Interval
     from causalcast.audit.topic_clock import TopicClock
     from causalcast.audit.view import View
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 def entitle(view: View) -> None:
     """Find, per origin, the ranges of numbers that the process is entitled to; see `members`."""
     topic = view.topic
-    for span in view.spans:
+    for number, span in enumerate(view.spans):
         if span.start == 0 and span.end == FOREVER and view.member.correct:
             view.owed[:] = True
             view.owed_to_the_end[:] = True
             continue
-        first, last = owed_ranks(view, span)
+        first, last = owed_ranks(view, number)
         rank = np.arange(1, topic.messages + 1) - topic.starts[topic.owner]
         entitled = (rank >= first[topic.owner]) & (rank <= last[topic.owner])
         view.owed |= entitled
@@ -48,21 +48,24 @@ def entitle(view: View) -> None:
         view.owed_to_the_end[:] = False
 
 
-def owed_ranks(view: View, span: Interval) -> tuple[Ints, Ints]:
-    """Return, per origin, the first and the last rank that the process is entitled to in an interval."""
-    dues = view.dues
-    if dues is None:
-        return _joined_before(view, span), _not_gone(view, span)
-    topic = view.topic
-    first = np.full(len(topic.origins), 1 if dues.others == 0 else FOREVER, dtype=np.int64)
-    for a, number in _blocks(topic, dues.first):
+def owed_ranks(view: View, number: int) -> tuple[Ints, Ints]:
+    """Return, per origin, the first and the last rank that the process is entitled to by one of its stays."""
+    topic, span = view.topic, view.spans[number]
+    dues = view.dues[number] if number < len(view.dues) else None
+    if dues is not None and dues.last is not None:
+        last = np.zeros(len(topic.origins), dtype=np.int64)
+        for a, most in _blocks(topic, dues.last):
+            last[a] = np.searchsorted(topic.counters[topic.block(a)], most, "right")
+        return ranks_from(topic, dues.first), last
+    return np.minimum(met(view, span, dues), followed(view, span, dues)), _not_gone(view, span)
+
+
+def ranks_from(topic: TopicClock, numbers: Numbers) -> Ints:
+    """Return the first rank of each origin that is of its number or a higher one, `FOREVER` where it has none."""
+    first = np.full(len(topic.origins), FOREVER, dtype=np.int64)
+    for a, number in _blocks(topic, numbers):
         first[a] = 1 + np.searchsorted(topic.counters[topic.block(a)], number)
-    if dues.last is None:
-        return np.minimum(first, _joined_before(view, span)), _not_gone(view, span)
-    last = np.zeros(len(topic.origins), dtype=np.int64)
-    for a, number in _blocks(topic, dues.last):
-        last[a] = np.searchsorted(topic.counters[topic.block(a)], number, "right")
-    return first, last
+    return first
 
 
 def _blocks(topic: TopicClock, numbers: Numbers) -> Iterator[tuple[int, int]]:
@@ -70,25 +73,48 @@ def _blocks(topic: TopicClock, numbers: Numbers) -> Iterator[tuple[int, int]]:
     return ((topic.place[origin], number) for origin, number in numbers.items() if origin in topic.place)
 
 
-def _joined_before(view: View, span: Interval) -> Ints:
-    """Return, per origin, the first rank whose broadcast comes after the start of the interval."""
+def met(view: View, span: Interval, dues: Dues | None) -> Ints:
+    """Return, per origin, the first rank that the process delivered in a stay, or the first of all."""
     topic = view.topic
     count = len(topic.origins)
-    start, end = span.start, span.end
-    if start == 0:
+    if span.start == 0:
         return np.ones(count, dtype=np.int64)
-    first = np.full(count, FOREVER, dtype=np.int64)
-    if view.own >= 0:
-        block = topic.block(view.own)
-        mine = np.flatnonzero(topic.logged[block] & (topic.seq[block] > start) & (topic.seq[block] < end))
-        if mine.size:
-            needed = int(mine[0]) + 1
-            first = 1 + topic.count_per_origin(topic.past[view.own] < needed)
-            first[view.own] = needed
+    first = np.full(count, FOREVER, dtype=np.int64) if dues is None else ranks_from(topic, dues.first)
     if view.log is not None:
-        inside = (view.delivered_at > start) & (view.delivered_at < end)
+        inside = (view.delivered_at > span.start) & (view.delivered_at < span.end)
         rows = view.delivered[inside]
         np.minimum.at(first, topic.owner[rows], rows - topic.starts[topic.owner[rows]] + 1)
+    return first
+
+
+def followed(view: View, span: Interval, dues: Dues | None) -> Ints:
+    """Return, per origin, the first rank that follows, or is, the first message that the process sent in a stay."""
+    topic = view.topic
+    first = np.full(len(topic.origins), FOREVER, dtype=np.int64)
+    if dues is not None and dues.since is not None:
+        first = after(topic, view.clock.left_out.after.get(topic.topic, {}), dues.since)
+    if view.own >= 0:
+        block = topic.block(view.own)
+        inside = (topic.seq[block] > span.start) & (topic.seq[block] < span.end)
+        mine = np.flatnonzero(topic.logged[block] & inside)
+        if mine.size:
+            needed = int(mine[0]) + 1
+            since = 1 + topic.count_per_origin(topic.past[view.own] < needed)
+            since[view.own] = needed
+            first = np.minimum(first, since)
+    return first
+
+
+def after(topic: TopicClock, *numbers: Numbers) -> Ints:
+    """Return, per origin, the first rank that is of one of these numbers or a higher one, or follows such a message."""
+    first = np.full(len(topic.origins), FOREVER, dtype=np.int64)
+    for each in numbers:
+        first = np.minimum(first, ranks_from(topic, each))
+    sizes = np.diff(topic.starts)
+    for a in np.flatnonzero(first <= sizes).tolist() if (first > 1).any() else ():
+        since = 1 + topic.count_per_origin(topic.past[a] < first[a])
+        since[a] = first[a]
+        first = np.minimum(first, since)
     return first
 
 

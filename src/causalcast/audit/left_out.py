@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from causalcast.audit.cover import Reach
 
@@ -20,25 +20,45 @@ Numbers: TypeAlias = "Mapping[str, int]"
 
 @dataclass(frozen=True, slots=True)
 class Dues:
-    """What one process is entitled to in one topic.
+    """What one process is entitled to by one stay in one topic; see `members` for what the rows that are left add.
 
-    That is what each origin sent from number `first` on, of other origins from `others` on; see `members` for what the
-    rows that are left add. Of one that is gone it is no more than up to number `last`, of other origins nothing.
+    Of a stay that is over that is what each origin sent from number `first` to number `last`, of other origins nothing.
     """
 
     first: Numbers
-    others: int
+    """From which numbers on it met each origin in its stay."""
     last: Numbers | None = None
+    since: Numbers | None = None
+    """Where its first message in its stay is left out: from which numbers on messages follow that. So do what
+    `LeftOut.after` has, and what follows any of these."""
+
+    @property
+    def size(self) -> int:
+        """How many numbers that are, or one."""
+        return max(len(self.first) + len(self.last or ()) + len(self.since or ()), 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """Of one who came late: by origin, from which number on messages follow its first one since it first came.
+
+    Of other origins all do. `None` where that message is not left out. `last` is the same since it last came.
+    """
+
+    first: Numbers | None
+    last: Numbers | None
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
     """By topic, what is to be known of processes that came late or are gone."""
 
-    dues: Mapping[str, Mapping[str, Dues]] = field(default_factory=dict)
-    begun: Mapping[str, Mapping[str, Numbers]] = field(default_factory=dict)
-    """Who came late and whose first message since is left out: by origin, from which number on messages follow it.
-    Of other origins all do."""
+    dues: Mapping[str, Mapping[str, Sequence[Dues]]] = field(default_factory=dict)
+    """Of each process, those of all its stays, in order."""
+    after: Mapping[str, Numbers] = field(default_factory=dict)
+    """From which numbers on messages follow all that is left out; those of others do if they follow one of these."""
+    begun: Mapping[str, Mapping[str, Begun]] = field(default_factory=dict)
+    """Of each who came late, and whose first message since is left out."""
     bonds: Mapping[str, Reach] = field(default_factory=dict)
     """From which numbers on messages follow one that stays, where that is not in the rows that are left."""
 

@@ -12,6 +12,10 @@ A message does not concern who is gone (`turnover`), whose log must not grow, no
 But what one who joined sends next must follow it, as what all others send does. What the rows of these say of messages
 that are not left out is told by numbers (`left_out`). So it is in one topic with who unsubscribed, and subscribed late.
 
+Without tags and stability it matters for one thing alone whether a message follows what is left out: who sent something
+is entitled to what follows that. So there messages need not follow it, if it is told which do (`stays`): subscribers
+may come and go, and come again, and others may send.
+
 Where tags or stability are reported, a message is left out only if it happened before all that is not settled, and not
 the last of its origin: so nothing concurrent with it can come, and a tag that does not reach what is left out does not
 reach the last of some origin either.
@@ -32,7 +36,7 @@ from causalcast.audit.measures import measured
 from causalcast.audit.ranges import keys_of
 from causalcast.audit.replay import replay_logs
 from causalcast.audit.spans import grown, whole_spans
-from causalcast.audit.subscribing import turned
+from causalcast.audit.subscribing import lacks_the_first, turned
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -56,7 +60,7 @@ if TYPE_CHECKING:
 MOST_PAIRS: Final = 4_000_000
 """Pairs of topics, or sections, and origins up to which it is looked for what is settled."""
 _STAYING: Final = (CRASH, RECOVER, SUBSCRIBE, UNSUBSCRIBE)
-"""Membership events that leave it as it is who is entitled to what is settled; subscriptions in other topics."""
+"""Membership events that leave it as it is who is entitled to what is settled; of subscriptions see `subscribing`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +104,7 @@ class Settled:
     gone: Bools
     """Which processes are gone; their logs are at their ends."""
     ended: dict[str, frozenset[str]]
-    """By topic, who unsubscribed: no more of their rows are about it."""
+    """By topic, who unsubscribed: with tags or stability, no more of their rows are about it."""
     steady: dict[str, frozenset[str]]
     """By topic, whom of those concerned all settled messages concern."""
     explicit: frozenset[tuple[str, str]]
@@ -175,16 +179,22 @@ class Settled:
             return False
         if limits is None or event > STABLE:
             return True
-        if process in self.ended.get(name, ()):
-            return False
         if process not in self.concerned[name] and (process, name) not in fresh:
             return False
-        if self.subscriptions and words[origin] not in limits:
+        if not self.quiet(name) and (process in self.ended.get(name, ()) or self._is_new(words[origin], limits)):
             return False
         if (tagged and name not in self.tagged) or (event == STABLE and name not in self.stable - self.silent):
             return False
         implied = limits.get(process, 0) > 0 and (name, process) not in self.explicit
         return not (event == DELIVER and mine and implied)
+
+    def _is_new(self, origin: str, limits: Mapping[str, int]) -> bool:
+        """Whether it may have to be told which of its messages somebody is entitled to."""
+        return self.subscriptions and origin not in limits
+
+    def quiet(self, topic: str) -> bool:
+        """Whether there are subscriptions, and in the topic neither tags nor stability."""
+        return self.subscriptions and topic not in self.tagged | self.stable
 
     def _at_home(self, process: str, topic: str) -> bool:
         """Whether a process that broadcasts in a topic has nothing settled in another."""
@@ -202,7 +212,7 @@ class Settled:
         indices, bodies = digested
         logs = {process: indices.log(place) for place, process in enumerate(self.processes)}
         known = build_clock(list(logs.values()), self.crashed, left_out=self.standing)
-        if known.findings or known.clock.subscriptions != self.subscriptions:
+        if known.findings or known.clock.subscriptions != self.subscriptions or lacks_the_first(self, known, bodies):
             return None
         places = np.arange(len(self.processes))
         replays = replay_logs(bodies, places, known.clock)
@@ -267,9 +277,11 @@ class Settled:
         at = np.flatnonzero(marks.event == SUBSCRIBE)
         log = np.searchsorted(marks.starts, at, side="right") - 1
         seq = marks.seq.copy()
+        seen: set[tuple[int, int]] = set()
         for row, process, topic in zip(at.tolist(), log.tolist(), marks.topic[at].tolist(), strict=True):
-            if self.processes[process] in self.steady.get(words[topic], ()):
+            if self.processes[process] in self.steady.get(words[topic], ()) and (process, topic) not in seen:
                 seq[row] = 0
+            seen.add((process, topic))
         return replace(marks, seq=seq)
 
 

@@ -140,6 +140,7 @@ class Settlement:
         """Return what is to be known of what is left out, of topics in which that is anything."""
         return LeftOut(
             {topic: dues for topic, dues in self.found.dues.items() if dues and topic in upto},
+            {topic: after for topic, after in self.found.after.items() if topic in upto},
             {topic: begun for topic, begun in self.found.begun.items() if begun and topic in upto},
             {topic: bonds for topic, bonds in self.found.bonds.items() if bonds and topic in upto},
         )

@@ -13,7 +13,8 @@ from causalcast.audit.events import SUBSCRIBE, UNSUBSCRIBE
 from causalcast.audit.left_out import LeftOut
 from causalcast.audit.ranges import places
 from causalcast.audit.settled import MOST_PAIRS, limits_of
-from causalcast.audit.turnover import Turnover, begun_of, bonds_of, dues_of
+from causalcast.audit.stays import Standing
+from causalcast.audit.turnover import Turnover, begun_of, bonds_of
 from causalcast.audit.violations import CODE
 
 if TYPE_CHECKING:
@@ -24,10 +25,10 @@ if TYPE_CHECKING:
     from causalcast.audit.cover import Reach
     from causalcast.audit.digests import Bodies, LogIndex
     from causalcast.audit.judgement import Judged
-    from causalcast.audit.left_out import Dues, Numbers
+    from causalcast.audit.left_out import Begun, Dues, Numbers
     from causalcast.audit.settled import Limits, Settled
+    from causalcast.audit.stays import Stays
     from causalcast.audit.topic_clock import TopicClock
-    from causalcast.audit.turnover import Stay
 
     Ints = NDArray[np.int64]
     Bools = NDArray[np.bool_]
@@ -80,6 +81,8 @@ class Settling:
         self.turnover = Turnover(judged, bodies)
         self.cut: dict[tuple[str, str], int] = {}
         """The row from which on a process delivered in a topic what is not known yet."""
+        self.unknown: dict[tuple[str, str], list[tuple[int, str, int]]] = {}
+        """What a process delivered in a topic that is not known yet: the row, the origin and the number."""
         self.doubled: set[tuple[str, str]] = set()
         self.named: dict[str, list[Ints]] = {}
         """By topic, the messages that findings name."""
@@ -91,8 +94,9 @@ class Settling:
         self.turning: dict[str, frozenset[str]] = {}
         """By topic, those concerned who came or are gone."""
         before = earlier.standing if earlier is not None else LeftOut()
-        self.dues: dict[str, Mapping[str, Dues]] = dict(before.dues)
-        self.begun: dict[str, Mapping[str, Numbers]] = dict(before.begun)
+        self.dues: dict[str, Mapping[str, Sequence[Dues]]] = dict(before.dues)
+        self.after: dict[str, Numbers] = dict(before.after)
+        self.begun: dict[str, Mapping[str, Begun]] = dict(before.begun)
         self.bonds: dict[str, Reach] = dict(before.bonds)
 
     def run(self) -> dict[str, dict[str, int]] | None:
@@ -106,11 +110,10 @@ class Settling:
         return upto if upto and self.upto.keys() <= upto.keys() else None
 
     def _may(self) -> bool:
-        """Whether the logs are whole, and nobody comes or goes but plainly."""
+        """Whether the logs are whole, and all of it is not too much."""
         logs = self.judged.logs.values()
         return (
             not self.judged.known.findings
-            and self.turnover.plain()
             and sum(map(len, self.concerned.values())) <= MOST_CONCERNED
             and sum(len(found) for replay in self.judged.closely for found in replay.violations) <= MOST_FOUND
             and not any(log.missing or log.conflicts for log in logs)
@@ -124,6 +127,10 @@ class Settling:
                 unknown = found.message < 0
                 if unknown.any():
                     self.cut[place] = min(int(found.at[unknown].min()), self.cut.get(place, _FOREVER))
+                if found.origin is not None and found.counter is not None:
+                    origins = [replay.names[code] for code in found.origin[unknown].tolist()]
+                    told = zip(found.at[unknown].tolist(), origins, found.counter[unknown].tolist(), strict=True)
+                    self.unknown.setdefault(place, []).extend(told)
                 if found.kind in (_DUPLICATE, _STABLE_ORDER) and not unknown.all():
                     self.doubled.add(place)
                 self.named.setdefault(found.topic, []).append(np.concatenate(found.named()))
@@ -225,8 +232,8 @@ class Settling:
         return sorted({*self.clock.topics, *self.upto} - self._excluded())
 
     def _excluded(self) -> set[str]:
-        """Return the topics with subscribers that came again, and those in which it is not known how a log numbers."""
-        found = set(self.turnover.several)
+        """Return the topics in which it is not known how a log numbers its messages."""
+        found: set[str] = set()
         for log in self.judged.logs.values():
             if log.process not in self.across and not self.restarts(log):
                 mine = self._broadcasting(log)
@@ -282,13 +289,12 @@ class Settling:
             steady = self.earlier.steady[topic] if self.earlier is not None else frozenset()
             self.turning[topic] = self.concerned[topic] - steady | self.turnover.among(topic)
             return dict(before)
-        outsiders = self._outsiders(topic, clock)
-        turning = (self.turnover.among(topic) | self._begun_late(topic, clock)) & self.concerned[topic] - outsiders
+        quiet = self._quiet(topic, clock)
+        turning = self._turning(topic, clock, quiet=quiet)
         self.turning[topic], those = turning, sorted(turning)
         if len(those) * len(clock.origins) > MOST_PAIRS or len(those) * clock.messages > MOST_PLACES:
             return {}
-        stays = {process: self.turnover.stay(process, clock) for process in those}
-        gone = self.turnover.gone_from(topic)
+        stays = {process: self.turnover.stays(process, clock) for process in those}
         ranks = self._ranks(topic, clock, self._reached(topic, clock, stays, stable=clock.stability))
         if clock.stability and not clock.stability_owed:
             most = self._ranks(topic, clock, self._reached(topic, clock, stays, stable=False))
@@ -296,14 +302,16 @@ class Settling:
                 self.silent.add(topic)
                 ranks = most
         tagged = self._tagged(topic)
+        self.lost[topic] = self._unknown(topic, stays)
         if tagged or clock.stability:
             ranks = np.minimum(ranks, _before_the_rest(clock, ranks))
-            self.lost[topic] = _lost(clock, ranks)
+            for origin, number in _lost(clock, ranks).items():
+                self.lost[topic][origin] = min(number, self.lost[topic].get(origin, number))
         left = np.maximum(ranks - 1, 0) if tagged else ranks
         found = dict(before)
         for a in np.flatnonzero(left).tolist():
             found[clock.origins[a]] = int(clock.counters[clock.starts[a] + left[a] - 1])
-        if self.clock.subscriptions and not all(origin in found for origin in clock.origins):
+        if self.clock.subscriptions and not quiet and not all(origin in found for origin in clock.origins):
             return {}
         if tagged:
             self.reach[topic] = reach_of(clock, left, self.reach.get(topic, {}))
@@ -313,21 +321,41 @@ class Settling:
             if any(staying.get(origin, 0) < number for origin, number in self.stays.get(topic, {}).items()):
                 return {}
             self.stays[topic] = staying
+            gone = self.turnover.gone.union(self.turnover.ended.get(topic, ()))
             self.bonds[topic] = bonds_of(clock, left, last, stays, gone, found)
         if tagged or clock.stability:
             self.begun[topic] = begun_of(clock, left, self.begun.get(topic, {}), found)
-        self.dues[topic] = {
-            process: dues_of(stay, left, found, outsiders, gone=process in gone)
-            for process, stay in stays.items()
-            if stay is not None
-        }
+        known = self.after.get(topic, {}) if topic in self.upto else None
+        standing = Standing(clock, left, stays, self.concerned[topic] - turning, found, known)
+        self.after[topic], self.dues[topic] = standing.after, standing.dues()
+        number = sum(due.size for dues in self.dues[topic].values() for due in dues)
+        return found if number <= MOST_PAIRS else {}
+
+    def _turning(self, topic: str, clock: TopicClock, *, quiet: bool) -> frozenset[str]:
+        """Return who came or is gone, and where that is enough, who need not have everything for another reason."""
+        found = self.turnover.among(topic)
+        if quiet:
+            found |= self.concerned[topic].difference(self.turnover.subscribers.get(topic, ()))
+            found |= self._begun_late(topic, clock)
+        return found & self.concerned[topic]
+
+    def _unknown(self, topic: str, stays: Mapping[str, Stays]) -> dict[str, int]:
+        """Return the least numbers of what is not known yet and was delivered in a stay that is over.
+
+        What it follows, once it is known, that stay had to have.
+        """
+        found: dict[str, int] = {}
+        for process, stay in stays.items():
+            for at, origin, number in self.unknown.get((process, topic), ()):
+                if at < stay.over:
+                    found[origin] = max(min(number, found.get(origin, number)), 1)
         return found
 
-    def _reached(self, topic: str, clock: TopicClock, stays: Mapping[str, Stay | None], *, stable: bool) -> Ints:
+    def _reached(self, topic: str, clock: TopicClock, stays: Mapping[str, Stays], *, stable: bool) -> Ints:
         """Return up to which rank of each origin all have all that concerns them, and their own messages."""
         known = np.array([self.upto.get(topic, {}).get(origin, 0) for origin in clock.origins], dtype=np.int64)
         numbers = np.full(len(clock.origins), _FOREVER, dtype=np.int64)
-        for process in self.concerned[topic] - stays.keys() - self._outsiders(topic, clock):
+        for process in self.concerned[topic] - stays.keys():
             section = self.sections.get((process, topic))
             reached = known
             if section is not None:
@@ -341,13 +369,16 @@ class Settling:
             dtype=np.int64,
         )
         quiet = self._quiet(topic, clock)
-        for process in stays.keys() - self.turnover.gone_from(topic):
-            stay = stays[process]
+        ended = self.turnover.ended.get(topic, ())
+        for process, stay in stays.items():
             place = (process, topic)
-            if stay is None or place in self.doubled:
+            if stay.silent or process in ended or (quiet and not stay.open):
+                continue
+            if not stay.open or place in self.doubled:
                 return np.zeros_like(ranks)
-            # With subscriptions, the first message of one who came has the whole trace looked at.
-            sends = not quiet or process in clock.place or process in self.upto.get(topic, {})
+            # Without tags and stability it is told of each message whether it follows what is left out. What comes
+            # later to one who has nothing that follows it would have the whole trace looked at.
+            sends = not quiet or stay.begun
             np.minimum(ranks, stay.reached(self.cut.get(place, _FOREVER), stable=stable, sends=sends), out=ranks)
         return ranks
 
@@ -355,8 +386,6 @@ class Settling:
         """Return who subscribed first of all and lacks the first of an origin: that may be from before it was known."""
         if self.earlier is not None and topic in self.upto:
             return self.concerned[topic] - self.earlier.steady[topic]
-        if not self._quiet(topic, clock):
-            return frozenset()
         nothing = np.zeros(len(clock.origins), dtype=np.int64)
         first = clock.counters[clock.starts[:-1]]
         sections = ((process, self.sections.get((process, topic))) for process in self.concerned[topic])
@@ -369,12 +398,6 @@ class Settling:
     def _quiet(self, topic: str, clock: TopicClock) -> bool:
         """Whether there are subscriptions, and in the topic neither tags nor stability."""
         return self.clock.subscriptions and not clock.stability and not self._tagged(topic)
-
-    def _outsiders(self, topic: str, clock: TopicClock) -> frozenset[str]:
-        """Return who never subscribed, nor has to have anything."""
-        if not self._quiet(topic, clock):
-            return frozenset()
-        return self.concerned[topic].difference(self.turnover.subscribers.get(topic, ()))
 
     def _tagged(self, topic: str) -> bool:
         sections = (self.sections.get((process, topic)) for process in self.concerned[topic])

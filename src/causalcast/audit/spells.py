@@ -11,10 +11,14 @@ from causalcast.audit.events import EVICT, JOIN, LEAVE, SUBSCRIBE, UNSUBSCRIBE
 from causalcast.audit.members import FOREVER
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from causalcast.audit.clocks import Clock
     from causalcast.audit.digests import Bodies
+    from causalcast.audit.left_out import Dues, Numbers
+    from causalcast.audit.topic_clock import TopicClock
 
     Ints = NDArray[np.int64]
     Bools = NDArray[np.bool_]
@@ -74,21 +78,19 @@ class Spells:
     @cached_property
     def _dues(self) -> tuple[Ints, Ints]:
         """The keys of those that are entitled to more than their rows say, sorted: to all messages, or `SEVERAL`."""
-        bodies = self._bodies
+        bodies, left_out = self._bodies, self._clock.left_out
         topics = {name: code for code, name in enumerate(bodies.names)}
         places = {process: place for place, process in enumerate(bodies.processes)}
-        found = [
-            (
-                places[process] * (len(bodies.names) + 1) + topics.get(topic, -1) + 1,
-                SEVERAL if due.first else due.others,
-            )
-            for topic, dues in self._clock.left_out.dues.items()
-            if topic in topics or not topic
-            for process, due in dues.items()
-            if process in places
-        ]
+        found = []
+        for name, dues in left_out.dues.items():
+            if (name and name not in topics) or name not in self._clock.topics:
+                continue
+            first = _firsts(self._clock.topics[name], left_out.after.get(name, {}))
+            for process in dues.keys() & places.keys():
+                key = places[process] * (len(bodies.names) + 1) + topics.get(name, -1) + 1
+                found.append((key, 0 if _all(dues[process], first) else SEVERAL))
         keys, since = np.array(sorted(found), dtype=np.int64).reshape(-1, 2).T
-        return keys, np.where(since == 0, 0, SEVERAL)
+        return keys, since
 
     @cached_property
     def _odd(self) -> Bools:
@@ -111,3 +113,17 @@ class Spells:
         keys, first = np.unique(self._key(self._owner[some], marks.topic[some]), return_index=True)
         ended = np.flatnonzero(marks.event == UNSUBSCRIBE)
         return (keys, marks.seq[some[first]]), self._key(self._owner[ended], marks.topic[ended])
+
+
+def _firsts(topic: TopicClock, after: Numbers) -> dict[str, int]:
+    """Return the first number of each origin, but of those of whom all messages follow all that is left out."""
+    first = topic.counters[topic.starts[:-1]].tolist()
+    return {o: n for o, n in zip(topic.origins, first, strict=True) if after.get(o, FOREVER) > n}
+
+
+def _all(dues: Sequence[Dues], first: Numbers) -> bool:
+    """Whether a process that stays once is entitled to all messages, given the first that may be others."""
+    if len(dues) != 1 or dues[0].last is not None:
+        return False
+    since = dues[0].since
+    return since is not None and all(since.get(origin, FOREVER) <= number for origin, number in first.items())

@@ -47,8 +47,8 @@ class View:
         self.arrivals = attendance.arrivals(topic.topic)
         self.spans = attendance.intervals(topic.topic)
         """When it was a member of the topic."""
-        self.dues = clock.left_out.dues.get(topic.topic, {}).get(body.process)
-        """What it is entitled to, where rows that said so are left out."""
+        self.dues = clock.left_out.dues.get(topic.topic, {}).get(body.process, ())
+        """What it is entitled to by each stay, where rows that said so are left out."""
         self.own = topic.place.get(body.process, -1)
         self.position = np.zeros(topic.messages, dtype=np.int64)
         self.explicit = False
@@ -136,6 +136,7 @@ class View:
         found |= topic.past[np.ix_(joiner, rows)] >= rank[:, None]
         owner = topic.owner[rows]
         for i, each in enumerate(joiners):
-            if each.since is not None:
-                found[i] = rows - topic.starts[owner] + 1 >= each.since[owner]
+            since = each.since_last if last else each.since
+            if since is not None:
+                found[i] = rows - topic.starts[owner] + 1 >= since[owner]
         return found
