@@ -86,7 +86,8 @@ def test_little_is_judged_again_where_members_came_again(
     runs: list[bool], judged: list[int], tmp_path: Path, goes: str, told: bool
 ) -> None:
     logs, out = Logs(tmp_path / "trace"), tmp_path / "out"
-    logs.rounds(3, (*NAMES, "d"), told=told)
+    logs.rounds(3, (*NAMES, "d", "e"), told=told)
+    logs.add("e", goes, peer="e" if goes == "evict" else None)  # and stays away
     for _ in range(3):
         logs.add("d", goes, peer="d" if goes == "evict" else None)
         logs.rounds(2, told=told)
@@ -124,8 +125,11 @@ def reach(logs: Logs, dot: tuple[str, int], *names: str) -> None:
         logs.add(name, "deliver", dot, topic="s")
 
 
+@pytest.mark.parametrize("waits", [False, True])
 @pytest.mark.parametrize("heard", [False, True], ids=["at-once", "when-it-heard-of-the-others"])
-def test_who_comes_again_is_owed_by_those_that_it_follows(runs: list[bool], tmp_path: Path, heard: bool) -> None:
+def test_who_comes_again_is_owed_by_those_that_it_follows(
+    runs: list[bool], tmp_path: Path, heard: bool, waits: bool
+) -> None:
     logs, out = subscribed(tmp_path, "q"), tmp_path / "out"
     logs.rounds(6, (*NAMES, "d"))
     logs.add("d", "unsubscribe", topic="s")
@@ -135,6 +139,11 @@ def test_who_comes_again_is_owed_by_those_that_it_follows(runs: list[bool], tmp_
     logs.rounds(14, (*NAMES, "q"))
     run_audit([logs.trace], out=out)
     logs.add("d", "subscribe", topic="s")
+    if waits:
+        dot = logs.send("a", "s")
+        reach(logs, dot, "b", "c")
+        same(logs, out)
+        reach(logs, dot, "q")
     if heard:
         reach(logs, logs.send("a", "s"), "b", "c", "q", "d")
     reach(logs, logs.send("d", "s"), *NAMES)  # and not q
@@ -144,7 +153,82 @@ def test_who_comes_again_is_owed_by_those_that_it_follows(runs: list[bool], tmp_
     reach(logs, logs.send("d", "s"), *NAMES)
     assert same(logs, out).counts["undelivered"] == 1 + heard
 
-    assert runs == [True] * 3
+    assert all(runs)
+
+
+def test_who_comes_again_is_owed_by_those_that_it_heard_before_it_went(runs: list[bool], tmp_path: Path) -> None:
+    logs, out = subscribed(tmp_path, "q"), tmp_path / "out"
+    logs.rounds(6, (*NAMES, "d"))
+    logs.add("q", "subscribe", topic="s")
+    logs.rounds(2, (*NAMES, "q"), "d")
+    logs.add("d", "unsubscribe", topic="s")
+    run_audit([logs.trace], out=out)
+    for _ in range(3):
+        logs.rounds(2, (*NAMES, "q"))
+        same(logs, out)
+    logs.add("d", "subscribe", topic="s")
+    reach(logs, logs.send("d", "s"), *NAMES)  # and not q
+
+    assert same(logs, out).counts == {"undelivered": 1}
+    assert all(runs)
+
+
+@pytest.mark.parametrize("sends", [False, True])
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_subscription_that_begins_again_is_one_of_its_own(
+    runs: list[bool], tmp_path: Path, sends: bool, at_once: bool
+) -> None:
+    logs, out = subscribed(tmp_path), tmp_path / "out"
+    logs.rounds(10, NAMES if not sends else (*NAMES, "d"), *(() if sends else ("d",)))
+    run_audit([logs.trace], out=out)
+    logs.add("d", "unsubscribe", topic="s")
+    reach(logs, logs.send("a", "s"), "b", "c")
+    if not at_once:
+        same(logs, out)
+    logs.add("d", "subscribe", topic="s")
+    reach(logs, logs.send("b", "s"), "a", "c")
+    if not at_once:
+        same(logs, out)
+    reach(logs, logs.send("a", "s"), "b", "c", "d")
+    reach(logs, logs.send("a", "s"), "b", "c")
+    assert same(logs, out).counts == {"undelivered": 1}
+    logs.add("d", "unsubscribe", topic="s")
+    logs.add("d", "subscribe", topic="s")
+    reach(logs, logs.send("a", "s"), "b", "c", "d")
+    # What it did not have before it unsubscribed is not owed any more.
+    assert same(logs, out).verdict == "pass"
+    logs.rounds(1, NAMES)
+
+    assert same(logs, out).counts["undelivered"] == 1
+    assert all(runs)
+
+
+def test_a_stay_that_is_over_owes_what_it_owed(runs: list[bool], tmp_path: Path) -> None:
+    logs, out = subscribed(tmp_path), tmp_path / "out"
+    logs.rounds(20, NAMES, "d")
+    reach(logs, logs.send("a", "s"), "b", "c")
+    reach(logs, logs.send("b", "s"), "a", "c", "d")  # which follows what d does not have
+    logs.add("d", "unsubscribe", topic="s")
+    logs.add("d", "subscribe", topic="s")
+    run_audit([logs.trace], out=out)
+    for _ in range(2):
+        logs.rounds(1, NAMES, "d")
+        assert same(logs, out).counts["missing-cause"] > 3
+
+    assert all(runs)
+
+
+def test_who_only_listens_is_owed_by_those_that_it_met(runs: list[bool], tmp_path: Path) -> None:
+    logs, out = subscribed(tmp_path, "q"), tmp_path / "out"
+    logs.rounds(3)
+    logs.add("q", "subscribe", topic="s")
+    logs.rounds(12, NAMES, "d", "q")
+    run_audit([logs.trace], out=out)
+    for number in (1, 2):
+        reach(logs, logs.send("a", "s"), "b", "c", "d")
+        assert same(logs, out).counts == {"undelivered": number}
+
+    assert all(runs)
 
 
 @pytest.mark.parametrize("stays_away", [False, True])
@@ -168,18 +252,24 @@ def test_what_a_subscription_owes_is_not_settled_while_it_delivered_what_is_not_
     assert not runs[0]
 
 
-def test_who_did_not_subscribe_may_follow_what_is_settled(runs: list[bool], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("met", "heard"), [(False, False), (False, True), (True, False)])
+def test_who_did_not_subscribe_may_be_owed_by_those_who_did(
+    runs: list[bool], tmp_path: Path, met: bool, heard: bool
+) -> None:
     logs, out = subscribed(tmp_path, "x", "q"), tmp_path / "out"
     reach(logs, logs.send("x", "s"), *NAMES, "d")
     logs.rounds(4, (*NAMES, "d"))
     logs.add("q", "subscribe", topic="s")
     logs.rounds(10, (*NAMES, "d", "q"))
-    reach(logs, ("q", logs.sent["q", "s"]), "x")
+    if met:
+        reach(logs, logs.send("x", "s"), *NAMES, "d", "q")
+    if heard:
+        reach(logs, ("q", logs.sent["q", "s"]), "x")
     logs.rounds(2, (*NAMES, "d", "q"))
     run_audit([logs.trace], out=out)
     reach(logs, logs.send("x", "s"), *NAMES, "d")
 
-    assert same(logs, out).counts == {"undelivered": 1}
+    assert same(logs, out).counts == ({"undelivered": 1} if met or heard else {})
     assert runs == [True]
 
 

@@ -209,7 +209,7 @@ class Standing:
         follows = self.rank + 1 >= since[topic.owner]
         before_all = view.clock.left_out.after.get(topic.topic, {}) if known is not None else {}
         next_ones = {process for process in self.stays if self._sees(process, since)}
-        next_ones.update(self.steady, known or (), before_all)
+        next_ones.update(known or (), before_all)
         found = self._numbers(follows, next_ones)
         for process, least in (known or {}).items():
             if process not in topic.place:
