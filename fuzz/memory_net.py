@@ -41,7 +41,7 @@ class MemoryServer:
 class Wire(asyncio.Transport):
     """One end of a connection. Without another end, what is written is dropped."""
 
-    def __init__(self, loop: MemoryLoop, protocol: asyncio.Protocol) -> None:
+    def __init__(self, loop: MemoryLoop, protocol: asyncio.BufferedProtocol) -> None:
         super().__init__({"peername": (HOST, 1)})
         self.other: Wire | None = None
         self.seen = bytearray()
@@ -59,8 +59,12 @@ class Wire(asyncio.Transport):
 
     def arrive(self, data: bytes) -> None:
         """The other side has written."""
-        if not self._closing:
-            self._protocol.data_received(data)
+        while data and not self._closing:
+            buffer = memoryview(self._protocol.get_buffer(len(data)))
+            size = min(len(buffer), len(data))
+            buffer[:size] = data[:size]
+            self._protocol.buffer_updated(size)
+            data = data[size:]
 
     def close(self) -> None:
         if not self._closing:
@@ -96,7 +100,7 @@ class MemoryLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         super().__init__()
-        self.listening: dict[int, Callable[[], asyncio.Protocol]] = {}
+        self.listening: dict[int, Callable[[], asyncio.BufferedProtocol]] = {}
         self.uncaught: list[BaseException] = []
         self.wires: list[Wire] = []
         """The dialling ends, in order."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import resource
 import sys
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -187,6 +188,100 @@ def test_a_kill_at_any_instruction_leaves_all_that_was_written(tmp_path: Path) -
         assert second.life == first.life + 1
         second.close()
         first.close()
+
+
+@pytest.mark.usefixtures("_small", "_quick")
+def test_an_exception_at_any_instruction_of_a_body_leaves_the_tail_usable(tmp_path: Path) -> None:
+    """Takes come behind it, and they are one word each: what the body left there must not be read as records."""
+    put_code, at = tail_module.Tail.put.__code__, 0
+
+    def trace(frame: FrameType, event: str, _: object) -> object:
+        nonlocal at
+        if frame.f_code is not put_code:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            at -= 1
+            if not at:
+                raise MemoryError
+        return trace
+
+    left = set()
+    for instruction in count(1):
+        path = tmp_path / str(instruction)
+        tail = tail_module.Tail(path, 5, 1)
+        assert tail.put(b"first")
+        at = instruction
+        sys.settrace(trace)  # type: ignore[arg-type]
+        try:
+            tail.put(b"\xff" * 100)
+        except MemoryError:
+            pass
+        finally:
+            sys.settrace(None)
+        interrupted = at <= 0
+        for time in range(1, 4):
+            assert tail.take(time)
+        assert tail.put(b"x")
+        for time in range(4, 9):
+            assert tail.take(time)
+        found = tail_module.read(path, 5).entries
+        has_body = found[1] == b"\xff" * 100
+        assert has_body or interrupted
+        assert found == [b"first", *([b"\xff" * 100] if has_body else []), 1, 2, 3, b"x", 4, 5, 6, 7, 8]
+        tail.next_volume()
+        for time in range(20):
+            assert tail.take(time)
+        assert tail_module.read(path, 5).entries == list(range(20))
+        tail.close()
+        left.add((has_body, interrupted))
+        if not interrupted:
+            break
+    assert left == {(False, True), (True, True), (True, False)}
+    assert instruction > 50
+
+
+@pytest.mark.usefixtures("_small", "_quick")
+def test_a_kill_after_an_exception_at_any_instruction_leaves_all_that_was_written(tmp_path: Path) -> None:
+    at = 0
+    seen: set[bytes] = set()
+
+    def trace(frame: FrameType, event: str, _: object) -> object:
+        nonlocal at
+        if frame.f_code not in {tail_module.Tail.take.__code__, tail_module.Tail.put.__code__}:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            at -= 1
+            seen.add(path.read_bytes())
+            if not at:
+                raise MemoryError
+        return trace
+
+    for instruction in count(1):
+        path = tmp_path / str(instruction)
+        tail = tail_module.Tail(path, 5, 1)
+        assert tail.put(b"first")
+        at = instruction
+        sys.settrace(trace)  # type: ignore[arg-type]
+        try:
+            with contextlib.suppress(MemoryError):
+                tail.take(1)
+            sys.settrace(trace)  # type: ignore[arg-type] # the exception has ended it
+            with contextlib.suppress(MemoryError):
+                tail.put(b"second")
+        finally:
+            sys.settrace(None)
+        seen.add(path.read_bytes())
+        tail.close()
+        if at > 0:
+            break
+    found = set()
+    for number, data in enumerate(seen):
+        path = tmp_path / f"seen {number}"
+        path.write_bytes(data)
+        found.add(tuple(tail_module.read(path, 5).entries))
+    assert found == {(b"first", *rest) for rest in ((), (1,), (b"second",), (1, b"second"))}
 
 
 @pytest.mark.usefixtures("_quick")

@@ -49,6 +49,9 @@ L = TypeVar("L", bound=Line)
 class Owner(Protocol[L]):
     """Who owns connections, and is told what happens on them."""
 
+    incoming: memoryview
+    """Where what a connection reads is put first. They share it: the event loop gives each its bytes at once."""
+
     def arrived(self, connection: Connection[L]) -> None:
         """A stranger has connected."""
 
@@ -68,7 +71,7 @@ class Owner(Protocol[L]):
         """The connection is of no use any more, for this reason; called once."""
 
 
-class Connection(asyncio.Protocol, Generic[L]):
+class Connection(asyncio.BufferedProtocol, Generic[L]):
     """A transport, and the link that uses it as soon as it is known."""
 
     def __init__(self, owner: Owner[L], link: L | None = None) -> None:
@@ -104,7 +107,7 @@ class Connection(asyncio.Protocol, Generic[L]):
         assert self._transport is not None
         require_name(self._transport, peer)
 
-    # ------------------------------------------------------------------ asyncio.Protocol
+    # ------------------------------------------------------------------ asyncio.BufferedProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -123,9 +126,13 @@ class Connection(asyncio.Protocol, Generic[L]):
             self.link.dial()
             self.flush()
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._owner.incoming
+
+    def buffer_updated(self, nbytes: int) -> None:
         if self._over:
             return
+        data = bytes(self._owner.incoming[:nbytes])
         self.heard = self._loop.time()
         try:
             link = self.link

@@ -13,7 +13,7 @@ import msgspec
 from causalcast.model import ProcessId
 from causalcast.runtime.connection import Connection, L
 from causalcast.runtime.frames import REFUSED, LinkError
-from causalcast.runtime.limits import HANDSHAKE_S, HEARTBEAT_S, SILENCE_S, STRANGERS
+from causalcast.runtime.limits import HANDSHAKE_S, HEARTBEAT_S, READ_CHUNK, SILENCE_S, STRANGERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,6 +44,8 @@ class Endpoint(Generic[L]):
     def __init__(self, name: ProcessId, listen: Address, tls: Tls | None) -> None:
         self.address = listen
         """Where this process listens; the real port once it does."""
+        self.incoming = memoryview(bytearray(READ_CHUNK))
+        """See `Owner`."""
         self._name = name
         self._server_tls = tls.context(server=True) if tls is not None else None
         self._client_tls = tls.context(server=False) if tls is not None else None

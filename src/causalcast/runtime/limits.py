@@ -40,6 +40,10 @@ ACK_DELAY_S: Final = 0.02
 WRITE_CHUNK: Final = 128 * 1024
 """Bytes handed to a transport at once; also its high-water mark. Whatever is beyond stays in the link's own buffer."""
 
+READ_CHUNK: Final = 64 * 1024
+"""Bytes taken from a connection at once. With many more the application comes to events that no cache holds any more.
+"""
+
 EVENTS_AT_ONCE: Final = 64
 """Events the application takes, or messages it broadcasts, before it is asked how long that took."""
 

@@ -94,12 +94,15 @@ class Tail:
         self._bytes = memoryview(self._map)
         self._words = self._bytes.cast("Q")
         self._room = len(self._words)
+        self._torn = False
+        """An exception came while a body was written: what is behind the last record is unknown."""
         self._begin()
 
     def _begin(self) -> None:
-        self._place = self._checked = _FIRST
+        self._place = _FIRST
         self._last = self._room - 1
-        self._checksum = _seed(self._incarnation, self.volume)
+        self._checked = _FIRST, _seed(self._incarnation, self.volume)
+        """Up to where the last checksum covers all, and that. In one object, so that both change at once."""
 
     @property
     def used(self) -> int:
@@ -108,17 +111,20 @@ class Tail:
 
     def take(self, time_ns: int) -> bool:
         """One more take; returns whether there was room."""
+        if self._torn:
+            self._mend()
         place = self._place
         if place >= self._last:
             return False
-        # An exception may have left something there.
-        self._words[place + 1] = 0
+        # Behind it there is a zero.
         self._words[place] = _TAKE | time_ns
         self._place = place + 1
         return True
 
     def put(self, body: bytes) -> bool:
         """One more body, which is not empty; returns whether there was room."""
+        if self._torn:
+            self._mend()
         place = self._place
         length = len(body)
         start = (place + _PRELUDE) * _WORD
@@ -126,25 +132,37 @@ class Tail:
         if end > self._last:
             return False
         words = self._words
-        checksum = zlib.crc32(body, self._until(place))
+        checked = end, zlib.crc32(body, self._until(place))
+        self._torn = True
+        # An exception may have left a take there.
+        words[place] = 0
         self._bytes[start : start + length] = body
-        words[place + 1] = checksum
+        words[place + 1] = checked[1]
         words[end] = 0
         words[place] = length
-        self._place = self._checked = end
-        self._checksum = checksum
+        self._checked = checked
+        self._place = end
+        self._torn = False
         return True
+
+    def _mend(self) -> None:
+        """Wipe what is behind the last record. A body counts if its checksum does."""
+        place = self._place = max(self._place, self._checked[0])
+        self._words[place] = 0
+        self._bytes[place * _WORD :] = bytes((self._room - place) * _WORD)
+        self._torn = False
 
     @property
     def is_checked(self) -> bool:
         """Whether a checksum covers all records: takes at the end have none."""
-        return self._checked == self._place
+        return self._checked[0] == self._place
 
     def _until(self, place: int) -> int:
         """The checksum up to `place`."""
-        if self._checked == place:
-            return self._checksum
-        return zlib.crc32(self._bytes[self._checked * _WORD : place * _WORD], self._checksum)
+        checked, checksum = self._checked
+        if checked == place:
+            return checksum
+        return zlib.crc32(self._bytes[checked * _WORD : place * _WORD], checksum)
 
     def records(self) -> bytes:
         """All of them, to be kept elsewhere under the number `volume`."""
