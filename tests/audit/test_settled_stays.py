@@ -109,6 +109,34 @@ def test_little_is_judged_again_where_members_came_again(
     assert runs == [True, True, False]
 
 
+@pytest.mark.parametrize("sent", [False, True], ids=["silent-since", "sent-since"])
+def test_a_tag_may_leave_out_what_followed_only_an_earlier_stay(runs: list[bool], tmp_path: Path, sent: bool) -> None:
+    logs, out = Logs(tmp_path / "trace"), tmp_path / "out"
+    logs.rounds(2, told=True, stable=False)
+    for _ in range(2):
+        logs.add("d", "join")
+        logs.rounds(1, NAMES, "d", told=True, stable=False)
+        logs.rounds(2, (*NAMES, "d"), told=True, stable=False)
+        logs.add("d", "leave")
+        logs.rounds(2, told=True, stable=False)
+    logs.add("d", "join")
+    logs.rounds(2, NAMES, "d", told=True, stable=False)
+    if sent:
+        logs.rounds(2, (*NAMES, "d"), told=True, stable=False)
+    logs.rounds(4, NAMES, "d", told=True, stable=False)
+    run_audit([logs.trace], out=out)
+    one, other = (logs.send(name, context=logs.heads) for name in ("a", "b"))
+    for name in (*NAMES, "d"):
+        for dot in (one, other):
+            if name != dot[0]:
+                logs.add(name, "deliver", dot)
+    logs.send("c", context=[list(one)])
+
+    # What d sends may follow, by the state that it came with, what nobody can know of.
+    assert same(logs, out).counts.get("tag-mismatch", 0) == sent
+    assert runs == [True]
+
+
 def subscribed(tmp_path: Path, *others: str) -> Logs:
     """Return logs of a topic to which all subscribed, and `others` that did to another one."""
     logs = Logs(tmp_path / "trace", ("s",))
