@@ -335,8 +335,13 @@ class DynamicTCB(DottedOrdering):
             if node.counter >= self._vectors.lanes.limit:
                 self._vectors.widen(self.graph.nodes.values())
             own = (column, node.counter)
-            befores = self.graph.of(message.context)
-            node.past = self._vectors.past(message.origin, (*message.context, own), befores)
+            # In a burst a message adds itself, and nothing else, to what its origin was heard to have.
+            alone = isinstance(message, DottedMessage) and message.context == self._last.get(column)
+            if alone:
+                node.past = self._vectors.one_more(column)
+            else:
+                befores = self.graph.of(message.context)
+                node.past = self._vectors.past(message.origin, (*message.context, own), befores)
             node.stage = DELIVERED
             node.index = self._deliveries
             self._deliveries += 1
@@ -348,21 +353,29 @@ class DynamicTCB(DottedOrdering):
                 if not after.waits and after.stage == RECEIVED:
                     ready.append(after)
             node.succ = None
-            if isinstance(message, DottedMessage) and self._membership.leaving:
-                # Its application is owed nothing any more, and gets nothing that nobody else might get.
-                node.taken = True
-                self.taken[column] = node.counter
-            elif isinstance(message, DottedMessage):
-                tag = self._tag(message, node.past)
-                node.tagged(message, tag)
-                if message.seen is not None:
-                    self._apart[own] = message.context
-                self._membership.news.deliver(Message(message.payload, tag))
+            if isinstance(message, DottedMessage):
+                self._pass_on(message, node)
             else:
                 self._hidden.append(node)
+            if alone:
+                self._report(self._vectors.hear_one_more(own, node.past))
+                continue
             self._hear(message.origin, node.past)
             if not isinstance(message, DottedMessage):
                 self._membership.delivered(message, node)
+
+    def _pass_on(self, message: DottedMessage, node: DotNode) -> None:
+        """The message of `node`, which is delivered, goes to the application."""
+        if self._membership.leaving:
+            # It is owed nothing any more, and gets nothing that nobody else might get.
+            node.taken = True
+            self.taken[node.column] = node.counter
+            return
+        tag = self._tag(message, node.past)
+        node.tagged(message, tag)
+        if message.seen is not None:
+            self._apart[node.column, node.counter] = message.context
+        self._membership.news.deliver(Message(message.payload, tag))
 
     def _hear(self, member: ProcessId, past: int) -> None:
         self._report(self._vectors.hear(member, past, self.delivered))

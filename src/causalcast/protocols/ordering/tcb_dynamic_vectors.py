@@ -69,6 +69,22 @@ class Vectors:
         self._meter.count += lanes.words * len(pasts)
         return lanes.join(lanes.pack(counts), pasts)
 
+    def one_more(self, origin: ProcessId) -> int:
+        """As `past`, of a message that follows the one before of `origin` and nothing else."""
+        self._meter.count += 1
+        return self.heard[origin] + self.lanes.units[self.view.slots[origin]]
+
+    def hear_one_more(self, dot: RawDot, past: int) -> Iterable[RawDot]:
+        """As `hear`, of a `past` that `one_more` gave for `dot`."""
+        origin, counter = dot
+        slot = self.view.slots[origin]
+        self.heard[origin] = past
+        assert self.all_have is not None
+        if not self.all_have.rise(slot, past, slot, counter):
+            return ()
+        self.one_more_stable(slot)
+        return (dot,)
+
     def hear(self, member: ProcessId, past: int, delivered: Mapping[str, int]) -> list[RawDot]:
         """`member` has all of `past`; returns what is stable now and was not before."""
         if member in self.heard:
