@@ -276,6 +276,21 @@ def test_a_kill_after_an_exception_at_any_instruction_leaves_all_that_was_writte
         tail.close()
         if at > 0:
             break
+        again = tmp_path / f"{instruction} again"
+        tail = tail_module.Tail(again, 5, 1)
+        assert tail.put(b"first")
+        at = instruction
+        sys.settrace(trace)  # type: ignore[arg-type]
+        try:
+            with contextlib.suppress(MemoryError):
+                tail.take(1)
+        finally:
+            sys.settrace(None)
+        tail.next_volume()
+        for time in range(2, 8):
+            assert tail.take(time)
+            assert tail_module.read(again, 5).entries == list(range(2, time + 1))
+        tail.close()
     found = set()
     for number, data in enumerate(seen):
         path = tmp_path / f"seen {number}"

@@ -179,7 +179,8 @@ class Tail:
 
     def next_volume(self) -> None:
         """Begin anew; what was in it must be kept elsewhere."""
-        start, end = _FIRST * _WORD, self._place * _WORD
+        # An exception may have left a take behind the last record.
+        start, end = _FIRST * _WORD, (self._place + 1) * _WORD
         # First, since nobody says in which order the rest is wiped: with this word at zero there are no records.
         self._words[_FIRST] = 0
         self._bytes[start:end] = bytes(end - start)
