@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import resource
 import sys
 from itertools import count, pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
     from types import FrameType
+
+    from _typeshed import TraceFunction
 
     from causalcast.runtime.inputs import AnyInput
 
@@ -190,36 +191,45 @@ def test_a_kill_at_any_instruction_leaves_all_that_was_written(tmp_path: Path) -
         first.close()
 
 
-@pytest.mark.usefixtures("_small", "_quick")
-def test_an_exception_at_any_instruction_of_a_body_leaves_the_tail_usable(tmp_path: Path) -> None:
-    """Takes come behind it, and they are one word each: what the body left there must not be read as records."""
-    put_code, at = tail_module.Tail.put.__code__, 0
+class Interruption:
+    """Out of memory before one instruction of what is done inside `with`, of a tail's `take` and `put`."""
 
-    def trace(frame: FrameType, event: str, _: object) -> object:
-        nonlocal at
-        if frame.f_code is not put_code:
+    def __init__(self, instruction: int, look: Callable[[], object] = lambda: None) -> None:
+        """`look` is called before each of their instructions."""
+        self.left = instruction
+        self._look = look
+
+    def __enter__(self) -> None:
+        sys.settrace(self._trace)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
+        sys.settrace(None)
+        return kind is MemoryError
+
+    def _trace(self, frame: FrameType, event: str, _: Any) -> TraceFunction | None:
+        if frame.f_code not in {tail_module.Tail.take.__code__, tail_module.Tail.put.__code__}:
             return None
         frame.f_trace_opcodes = True
         if event == "opcode":
-            at -= 1
-            if not at:
+            self.left -= 1
+            self._look()
+            if not self.left:
                 raise MemoryError
-        return trace
+        return self._trace
 
+
+@pytest.mark.usefixtures("_small", "_quick")
+def test_an_exception_at_any_instruction_of_a_body_leaves_the_tail_usable(tmp_path: Path) -> None:
+    """Takes come behind it, and they are one word each: what the body left there must not be read as records."""
     left = set()
     for instruction in count(1):
         path = tmp_path / str(instruction)
         tail = tail_module.Tail(path, 5, 1)
         assert tail.put(b"first")
-        at = instruction
-        sys.settrace(trace)  # type: ignore[arg-type]
-        try:
+        interruption = Interruption(instruction)
+        with interruption:
             tail.put(b"\xff" * 100)
-        except MemoryError:
-            pass
-        finally:
-            sys.settrace(None)
-        interrupted = at <= 0
+        interrupted = interruption.left <= 0
         for time in range(1, 4):
             assert tail.take(time)
         assert tail.put(b"x")
@@ -243,49 +253,25 @@ def test_an_exception_at_any_instruction_of_a_body_leaves_the_tail_usable(tmp_pa
 
 @pytest.mark.usefixtures("_small", "_quick")
 def test_a_kill_after_an_exception_at_any_instruction_leaves_all_that_was_written(tmp_path: Path) -> None:
-    at = 0
     seen: set[bytes] = set()
-
-    def trace(frame: FrameType, event: str, _: object) -> object:
-        nonlocal at
-        if frame.f_code not in {tail_module.Tail.take.__code__, tail_module.Tail.put.__code__}:
-            return None
-        frame.f_trace_opcodes = True
-        if event == "opcode":
-            at -= 1
-            seen.add(path.read_bytes())
-            if not at:
-                raise MemoryError
-        return trace
-
     for instruction in count(1):
         path = tmp_path / str(instruction)
         tail = tail_module.Tail(path, 5, 1)
         assert tail.put(b"first")
-        at = instruction
-        sys.settrace(trace)  # type: ignore[arg-type]
-        try:
-            with contextlib.suppress(MemoryError):
-                tail.take(1)
-            sys.settrace(trace)  # type: ignore[arg-type] # the exception has ended it
-            with contextlib.suppress(MemoryError):
-                tail.put(b"second")
-        finally:
-            sys.settrace(None)
+        interruption = Interruption(instruction, lambda path=path: seen.add(path.read_bytes()))
+        with interruption:
+            tail.take(1)
+        with interruption:
+            tail.put(b"second")
         seen.add(path.read_bytes())
         tail.close()
-        if at > 0:
+        if interruption.left > 0:
             break
         again = tmp_path / f"{instruction} again"
         tail = tail_module.Tail(again, 5, 1)
         assert tail.put(b"first")
-        at = instruction
-        sys.settrace(trace)  # type: ignore[arg-type]
-        try:
-            with contextlib.suppress(MemoryError):
-                tail.take(1)
-        finally:
-            sys.settrace(None)
+        with Interruption(instruction):
+            tail.take(1)
         tail.next_volume()
         for time in range(2, 8):
             assert tail.take(time)

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from causalcast.audit.digests import LogIndex, TopicIndex
-    from causalcast.audit.left_out import Numbers
     from causalcast.audit.members import Attendance, Member
 
     Ints = NDArray[np.int64]
@@ -277,17 +276,11 @@ def _with_begun(clock: TopicClock, joiners: Iterable[Joiner], begun: Mapping[str
     known = {clock.origins[joiner.origin]: joiner for joiner in joiners}
     for process in sorted(known.keys() | begun.keys()) if clock.messages else ():
         joiner, numbers = known.get(process, Joiner(-1, 0, NEVER)), begun.get(process, Begun(None, None))
-        since, since_last = (None if each is None else _since(clock, each) for each in (numbers.first, numbers.last))
-        yield joiner._replace(since=since, since_last=since_last)
-
-
-def _since(clock: TopicClock, numbers: Numbers) -> Ints:
-    """Return, per origin, the rank of the first message that has the number given for it or a higher one."""
-    since = np.ones(len(clock.origins), dtype=np.int64)
-    for a, origin in enumerate(clock.origins):
-        if origin in numbers:
-            since[a] += np.searchsorted(clock.counters[clock.block(a)], numbers[origin])
-    return since
+        since, since_last = numbers.first, numbers.last
+        yield joiner._replace(
+            since=None if since is None else clock.ranks_from(since, 1),
+            since_last=None if since_last is None else clock.ranks_from(since_last, 1),
+        )
 
 
 def doubts_of(

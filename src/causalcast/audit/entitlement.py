@@ -9,8 +9,6 @@ import numpy as np
 from causalcast.audit.members import FOREVER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
 
     from causalcast.audit.left_out import Dues, Numbers
@@ -54,23 +52,11 @@ def owed_ranks(view: View, number: int) -> tuple[Ints, Ints]:
     dues = view.dues[number] if number < len(view.dues) else None
     if dues is not None and dues.last is not None:
         last = np.zeros(len(topic.origins), dtype=np.int64)
-        for a, most in _blocks(topic, dues.last):
-            last[a] = np.searchsorted(topic.counters[topic.block(a)], most, "right")
-        return ranks_from(topic, dues.first), last
+        for origin in dues.last.keys() & topic.place.keys():
+            a = topic.place[origin]
+            last[a] = np.searchsorted(topic.counters[topic.block(a)], dues.last[origin], "right")
+        return topic.ranks_from(dues.first, FOREVER), last
     return np.minimum(met(view, span, dues), followed(view, span, dues)), _not_gone(view, span)
-
-
-def ranks_from(topic: TopicClock, numbers: Numbers) -> Ints:
-    """Return the first rank of each origin that is of its number or a higher one, `FOREVER` where it has none."""
-    first = np.full(len(topic.origins), FOREVER, dtype=np.int64)
-    for a, number in _blocks(topic, numbers):
-        first[a] = 1 + np.searchsorted(topic.counters[topic.block(a)], number)
-    return first
-
-
-def _blocks(topic: TopicClock, numbers: Numbers) -> Iterator[tuple[int, int]]:
-    """Yield the origins that the topic has, and the number of each."""
-    return ((topic.place[origin], number) for origin, number in numbers.items() if origin in topic.place)
 
 
 def met(view: View, span: Interval, dues: Dues | None) -> Ints:
@@ -79,7 +65,7 @@ def met(view: View, span: Interval, dues: Dues | None) -> Ints:
     count = len(topic.origins)
     if span.start == 0:
         return np.ones(count, dtype=np.int64)
-    first = np.full(count, FOREVER, dtype=np.int64) if dues is None else ranks_from(topic, dues.first)
+    first = np.full(count, FOREVER, dtype=np.int64) if dues is None else topic.ranks_from(dues.first, FOREVER)
     if view.log is not None:
         inside = (view.delivered_at > span.start) & (view.delivered_at < span.end)
         rows = view.delivered[inside]
@@ -109,7 +95,7 @@ def after(topic: TopicClock, *numbers: Numbers) -> Ints:
     """Return, per origin, the first rank that is of one of these numbers or a higher one, or follows such a message."""
     first = np.full(len(topic.origins), FOREVER, dtype=np.int64)
     for each in numbers:
-        first = np.minimum(first, ranks_from(topic, each))
+        first = np.minimum(first, topic.ranks_from(each, FOREVER))
     sizes = np.diff(topic.starts)
     for a in np.flatnonzero(first <= sizes).tolist() if (first > 1).any() else ():
         since = 1 + topic.count_per_origin(topic.past[a] < first[a])

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from causalcast.audit.left_out import Numbers
     from causalcast.audit.reduction import Predecessors
 
     Ints = NDArray[np.int64]
@@ -97,6 +98,14 @@ class TopicClock:
     def block(self, origin: int) -> slice:
         """Return the rows of one origin's messages."""
         return slice(int(self.starts[origin]), int(self.starts[origin + 1]))
+
+    def ranks_from(self, numbers: Numbers, others: int) -> Ints:
+        """Return the first rank of each origin that is of its number or a higher one; without a number, `others`."""
+        first = np.full(len(self.origins), others, dtype=np.int64)
+        for origin in numbers.keys() & self.place.keys():
+            a = self.place[origin]
+            first[a] = 1 + np.searchsorted(self.counters[self.block(a)], numbers[origin])
+        return first
 
     def locate(self, names: Sequence[str], origin: Ints, counter: Ints) -> Ints:
         """Return the row of each message, -1 where it is not in the universe; `origin` are indices of `names`."""
