@@ -221,7 +221,7 @@ class Indices(Columns):
     totals: Ints
     """Of each log: broadcasts, deliveries, stability reports, tags; also of what is left out since it is settled."""
     times: Ints
-    """Of each log, see `spans.TIMES`."""
+    """Of each log, see `spans.NO_TIMES`."""
     restarts: Bools
     """Whether a log is known to number its messages in each topic anew."""
 

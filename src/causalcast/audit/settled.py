@@ -83,7 +83,7 @@ class Settled:
     """Of each log; see `links.Traffic`."""
     received: Received
     times: Ints
-    """Of each log, also of the rows that are not left out; see `spans.TIMES`."""
+    """Of each log, also of the rows that are not left out; see `spans.NO_TIMES`."""
     upto: dict[str, dict[str, int]]
     """By topic and origin, the number up to which messages are left out."""
     concerned: dict[str, frozenset[str]]
@@ -243,7 +243,8 @@ class Settled:
 
     def _digest(self, rows: LogColumns, log: Ints) -> tuple[Indices, Bodies] | None:
         indices, bodies = digest_logs(self.processes, rows, log, self.last, self.received)
-        times = grown(self.times, indices.times)
+        later = rows.seq > self.last[log]
+        times = grown(self.times, log[later], rows.time[later])
         spans = whole_spans(times)
         if indices.missing or indices.conflicts or spans is None:
             return None

@@ -1,4 +1,8 @@
-"""The times that logs reach over, told again when a log has grown without a look at its old rows."""
+"""The times that logs reach over, told again when a log has grown without a look at its old rows.
+
+Of each log some of its times are kept, spread over their order, and how many times of the log are none later: what
+comes to the log may add to that number, and is told exactly.
+"""
 
 from __future__ import annotations
 
@@ -7,73 +11,88 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from causalcast.audit.events import NO_VALUE
+from causalcast.audit.ranges import runs_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Ints = NDArray[np.int64]
 
-TIMES: Final = ("first", "last", "number", "low", "high", "of")
-"""Of a log: its first and last time, how many rows have one, and of the first `of` of these two times in their order
-with a tenth of them outside of each."""
-_FIRST, _LAST, _NUMBER, _LOW, _HIGH, _OF = range(len(TIMES))
+KEPT: Final = 16
+"""Times of a log that are kept."""
 _OUTLYING: Final = 10
 _ENOUGH: Final = 100
+_FIRST, _LAST, _NUMBER = range(3)
+_TIMES, _RANKS = slice(3, 3 + KEPT), slice(3 + KEPT, 3 + 2 * KEPT)
+NO_TIMES: Final = np.array([NO_VALUE, NO_VALUE, 0, *[NO_VALUE] * KEPT, *[0] * KEPT], dtype=np.int64)
+"""Of a log without rows: its first and last time, how many rows have one, those that are kept in order, and of each how
+many are surely none later. That number less one is surely no fewer than are earlier."""
 
 
 def times_of(log: Ints, times: Ints, logs: int) -> Ints:
-    """Return `TIMES` of each log; `log` must not fall."""
-    found = np.full((logs, len(TIMES)), NO_VALUE, dtype=np.int64)
+    """Return of each log what `NO_TIMES` is for one without rows; `log` must not fall."""
+    found = np.tile(NO_TIMES, (logs, 1))
     known = times != NO_VALUE
     log, times = log[known], times[known]
-    found[:, _NUMBER] = found[:, _OF] = np.bincount(log, minlength=logs)
     if times.size == 0:
         return found
     heads = np.flatnonzero(np.append(True, log[1:] != log[:-1]))
     sizes = np.diff(np.append(heads, times.size))
     falls = np.add.reduceat(np.append(False, (times[1:] < times[:-1]) & (log[1:] == log[:-1])), heads) > 0
-    low, high = _tenths(sizes)
-    rows = np.stack(
-        (np.minimum.reduceat(times, heads), np.maximum.reduceat(times, heads), times[heads + low], times[heads + high])
-    )
+    at = np.linspace(0, sizes - 1, KEPT).astype(np.int64).T
+    kept = times[heads[:, None] + at]
     for i in np.flatnonzero(falls).tolist():
-        mine = np.partition(times[heads[i] : heads[i] + sizes[i]], (low[i], high[i]))
-        rows[2:, i] = mine[low[i]], mine[high[i]]
-    found[np.ix_(log[heads], np.array([_FIRST, _LAST, _LOW, _HIGH]))] = rows.T
+        kept[i] = np.partition(times[heads[i] : heads[i] + sizes[i]], at[i])[at[i]]
+    found[log[heads]] = np.column_stack((kept[:, 0], kept[:, -1], sizes, kept, at + 1))
     return found
 
 
-def _tenths(number: Ints) -> tuple[Ints, Ints]:
-    """Return the places in order of the two times in the middle."""
-    low = (number - 1) // 10
-    return low, number - 1 - low
-
-
-def grown(old: Ints, new: Ints) -> Ints:
-    """Return the `TIMES` of logs and of the rows that were added to them."""
+def grown(old: Ints, log: Ints, times: Ints) -> Ints:
+    """Return the same of logs to which rows with these times were added."""
+    known = times != NO_VALUE
+    log, times = log[known], times[known]
+    order = np.lexsort((times, log))
+    log, times = log[order], times[order]
     found = old.copy()
-    fresh = old[:, _NUMBER] == 0
-    found[fresh] = new[fresh]
-    more = ~fresh & (new[:, _NUMBER] > 0)
-    found[more, _FIRST] = np.minimum(old[more, _FIRST], new[more, _FIRST])
-    found[more, _LAST] = np.maximum(old[more, _LAST], new[more, _LAST])
-    found[more, _NUMBER] = old[more, _NUMBER] + new[more, _NUMBER]
+    fresh = old[log, _NUMBER] == 0
+    begun = np.unique(log[fresh])
+    found[begun] = times_of(log[fresh], times[fresh], len(old))[begun]
+    log, times = log[~fresh], times[~fresh]
+    for part in runs_of(log):
+        found[log[part.start]] = _with(old[log[part.start]], times[part])
+    return found
+
+
+def _with(old: Ints, times: Ints) -> Ints:
+    """Return the same of one log with more times, which are in order."""
+    found = old.copy()
+    found[_FIRST], found[_LAST] = min(old[_FIRST], times[0]), max(old[_LAST], times[-1])
+    found[_NUMBER] = old[_NUMBER] + times.size
+    kept, ranks = old[_TIMES], old[_RANKS] + np.searchsorted(times, old[_TIMES], "right")
+    later = int(np.searchsorted(times, old[_LAST], "right"))
+    if later < times.size:
+        at = np.unique(np.linspace(later, times.size - 1, KEPT).astype(np.int64))
+        kept = np.concatenate((kept, times[at]))
+        ranks = np.concatenate((ranks, old[_NUMBER] + at + 1))
+        wanted = np.linspace(1, found[_NUMBER], KEPT)
+        chosen = np.minimum(np.searchsorted(ranks, wanted), ranks.size - 1)
+        kept, ranks = kept[chosen], ranks[chosen]
+    found[_TIMES], found[_RANKS] = kept, ranks
     return found
 
 
 def whole_spans(times: Ints) -> Ints | None:
     """Return the spans of logs, as `links.spans_of` does, `None` where a few times of one may lie far from the others.
 
-    A time stands no later in the order of all times than in that of the first ones, and no earlier from the end.
+    A time of which enough are none later is none earlier than the first of the middle times, and so on at their end.
     """
-    first, last, number, low, high, of = times.T
-    at_low, at_high = _tenths(of)
-    least = np.rint(0.01 * (number - 1)).astype(np.int64)
-    most = np.rint(0.99 * (number - 1)).astype(np.int64)
-    told = (least <= at_low) & (most - (number - of) >= at_high)
+    first, last, number = times[:, _FIRST], times[:, _LAST], times[:, _NUMBER]
+    kept, ranks = times[:, _TIMES], times[:, _RANKS]
+    least = np.rint(0.01 * (number - 1)).astype(np.int64)[:, None]
+    most = np.rint(0.99 * (number - 1)).astype(np.int64)[:, None]
+    low = np.where(ranks >= least + 1, kept, np.iinfo(np.int64).max).min(axis=1)
+    high = np.where(ranks <= most + 1, kept, NO_VALUE).max(axis=1)
     # Differences of times may not fit in int64; what is close is looked at in full.
-    wide, middle = (last.astype(np.float64) - first, high.astype(np.float64) - low)
+    wide, middle = (late.astype(np.float64) - early for early, late in ((first, last), (low, high)))
     near = wide <= 0.99 * _OUTLYING * np.maximum(middle, 1)
-    if not bool(((number < _ENOUGH) | (told & near)).all()):
-        return None
-    return times[:, [_FIRST, _LAST]]
+    return times[:, [_FIRST, _LAST]] if bool(((number < _ENOUGH) | near).all()) else None
