@@ -266,6 +266,70 @@ class Returning(Subscribing):
             self.born[dot] |= {other for other in self.members() if self.rng.random() < self.untold}
 
 
+class Coming(Returning):
+    """The same, in which most is soon everywhere, and who comes may send before it has anything."""
+
+    steps = (50, 100)
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__(rng)
+        self.members_only = rng.random() < 0.4
+        self.topics = [None] if self.members_only else self.topics[: rng.choice((1, 1, 2))]
+        clock = next(iter(self.logs.values()))._clock
+        for name in [f"w{i}" for i in range(rng.randint(0, 3))] if self.members_only else ():
+            self.names.append(name)
+            self.waiting.append(name)
+            self.logs[name] = _Log(clock)
+            self.sent[name], self.seen[name], self.stable[name], self.ended[name] = 0, set(), set(), set()
+            self.subscribed[name] = set()
+        for name, log in self.logs.items():
+            self.subscribed[name] = {None} if self.members_only else self.subscribed[name] & set(self.topics)
+            log[:] = [row for row in log if row.get("topic") in self.subscribed[name] and not self.members_only]
+        self.turning = self.turning or self.members_only
+        self.tags = rng.random() < 0.7
+        self.stability = not self.tags or rng.random() < 0.4
+        self.outside = rng.choice((0, 0, 0.03))
+        self.at_once = rng.choice((0, 0.3, 0.8))
+        self.swift = rng.random() < 0.8
+
+    def run(self, steps: int) -> list[Row]:
+        turns = self._turns(steps)
+        for step in range(steps):
+            if step in turns:
+                turns[step]()
+            if self.evicting and self.rng.random() < 0.5:
+                self._evict(self.evicting.pop())
+            self._broadcast(self.rng.choice(self.members()))
+            for _ in range((6 if self.swift else self.rng.choice((0, 2, 2, 4))) * len(self.members())):
+                name = self.rng.choice(self.members())
+                self._deliver(name)
+                self._report_stable(name)
+        return self._finish()
+
+    def _turns(self, steps: int) -> dict[int, Callable[[], None]]:
+        turns = super()._turns(steps)
+        return dict(sorted(turns.items())[: self.rng.randint(2, 8)]) if self.rng.random() < 0.5 else turns
+
+    def _come(self) -> None:
+        name = self.waiting[-1]
+        super()._come()
+        if self.rng.random() < self.at_once:
+            self._broadcast(name)
+
+    def _turn(self) -> None:
+        if self.members_only:
+            return
+        before = {name: set(topics) for name, topics in self.subscribed.items()}
+        super()._turn()
+        for name, topics in self.subscribed.items():
+            if topics - before[name] and self.rng.random() < self.at_once:
+                self._broadcast(name)
+
+    def _subscribe(self, name: str) -> None:
+        if not getattr(self, "members_only", False):
+            super()._subscribe(name)
+
+
 def with_traffic(rng: random.Random, rows: list[Row]) -> list[Row]:
     """Return rows with sends and receptions among them, of every message as often, by whom and as late as may be."""
     logs: dict[str, list[Row]] = {}

@@ -170,8 +170,19 @@ def absent_cause_that_comes_later(logs: Logs) -> None:
 
 
 def newcomer(logs: Logs) -> None:
-    logs.add("d", "join")
-    logs.add("d", "broadcast", ("d", 1))
+    logs.add("z", "join")
+    logs.add("a", "deliver", logs.send("z"))
+
+
+def newcomer_that_did_not_join(logs: Logs) -> None:
+    logs.send("z")
+
+
+def newcomer_that_somebody_evicted(logs: Logs) -> None:
+    logs.add("a", "evict", peer="y")
+    run_audit([logs.trace], out=logs.trace.parent / "out")
+    logs.add("y", "join")
+    logs.send("y")
 
 
 def crash(logs: Logs) -> None:
@@ -219,9 +230,9 @@ def far_time(logs: Logs) -> None:
     logs.sent["a", None] += 1
 
 
-GOES_ON = (duplicate_of_new, absent_cause_that_comes_later, crash, altered)
+GOES_ON = (duplicate_of_new, absent_cause_that_comes_later, crash, altered, newcomer)
 BEGINS_ANEW = (
-    *(duplicate_of_old, newcomer, first_subscription, own_delivery, first_tag, first_stability, hole),
+    *(duplicate_of_old, newcomer_that_did_not_join, first_subscription, own_delivery, first_tag, first_stability, hole),
     *(number_left_out, another_topic, far_time),
 )
 
@@ -276,8 +287,31 @@ def recovery(logs: Logs) -> None:
     logs.add("f", "recover")
 
 
+def joined_again(logs: Logs) -> None:
+    logs.add("e", "join")
+    logs.add("e", "deliver", logs.send("a"))
+    logs.add("b", "deliver", logs.send("e"))
+
+
+def row_before_it_joined_again(logs: Logs) -> None:
+    dot = logs.send("a")
+    logs.add("e", "deliver", dot)
+    logs.add("e", "join")
+
+
 def second_join(logs: Logs) -> None:
     logs.add("d", "join")
+
+
+def join_of_one_that_was_there(logs: Logs) -> None:
+    logs.add("b", "join")
+
+
+def own_eviction(logs: Logs) -> None:
+    logs.add("d", "evict", peer="d")
+    dot = logs.send("a")
+    logs.add("d", "join")
+    logs.add("d", "deliver", dot)
 
 
 def leaver(logs: Logs) -> None:
@@ -333,7 +367,10 @@ def tag_that_names_too_little(logs: Logs) -> None:
     ("change", "goes_on"),
     [
         *((change, True) for change in (new_origin, crash, crash_of_joiner, joiner_lags)),
-        *((change, False) for change in (row_of_one_that_left, recovery, second_join, newcomer, leaver, eviction)),
+        *((change, True) for change in (newcomer, leaver, eviction, own_eviction, joined_again, second_join)),
+        (join_of_one_that_was_there, True),
+        *((change, False) for change in (row_of_one_that_left, recovery, row_before_it_joined_again)),
+        *((change, False) for change in (newcomer_that_did_not_join, newcomer_that_somebody_evicted)),
         *((change, False) for change in (duplicate_at_joiner, late_at_joiner, stable_at_joiner)),
         *((change, None) for change in (late_from_one_that_left, tag_that_names_too_much, tag_that_names_too_little)),
     ],
@@ -356,7 +393,7 @@ def test_where_some_came_and_some_are_gone_too(
 
     assert runs[0]
     if goes_on is not None and not (told and change is crash_of_joiner):
-        assert runs[1] == goes_on
+        assert runs[1 + (change is newcomer_that_somebody_evicted)] == goes_on
 
 
 def test_a_crash_that_stops_stability_does_not_stop_what_is_settled(runs: list[bool], tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from causalcast.audit.closure import close
+from causalcast.audit.entitlement import after
 from causalcast.audit.events import NO_VALUE
 from causalcast.audit.left_out import NOTHING, Begun, LeftOut
 from causalcast.audit.log_findings import LogFinding
@@ -21,7 +22,7 @@ from causalcast.audit.reduction import close_by_predecessors
 from causalcast.audit.topic_clock import NEVER, Joiner, TopicClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -55,6 +56,7 @@ class TopicBuilder:
         self.many_origins = many_origins
         self.bonds = left_out.bonds.get(topic, {})
         self.begun = left_out.begun.get(topic, {})
+        self.after = left_out.after.get(topic, {})
         self.index: dict[str, TopicIndex] = {log.process: log.topics[topic] for log in self.logs}
         self.by_name = {log.process: log for log in self.logs}
         self.members = members
@@ -198,10 +200,10 @@ class TopicBuilder:
             number = int(clock.counters[later])
             self.findings.append(LogFinding("not-broadcast", who, who, number, self.topic, detail))
         in_doubt = doubts_of(clock, past, self.by_name, self.members)
-        joiners = tuple(_with_begun(clock, joiners_of(clock, self.by_name, self.attendance), self.begun))
         owed = self._owed(clock)
         columns = np.ascontiguousarray(past.T)
-        return replace(clock, past=columns, in_doubt=in_doubt, owed=owed, joiners=joiners, predecessors=predecessors)
+        clock = replace(clock, past=columns, in_doubt=in_doubt, owed=owed, predecessors=predecessors)
+        return replace(clock, joiners=tuple(self._joiners(clock)))
 
     def _direct(self, clock: TopicClock) -> NDArray[np.int32]:
         """Return what each log says directly: per message, how far into each origin its sender had delivered."""
@@ -225,11 +227,11 @@ class TopicBuilder:
                 rank = (source[use] - clock.starts[column] + 1).astype(np.int32)
                 np.maximum.at(direct, (target[use], column), rank)
             for number, other, stays in self.bonds.get(origin, ()):
-                after = block.start + int(np.searchsorted(clock.counters[block], number))
+                least = block.start + int(np.searchsorted(clock.counters[block], number))
                 followed = clock.place.get(other, -1)
-                if after < block.stop and followed >= 0:
+                if least < block.stop and followed >= 0:
                     count = int(np.searchsorted(clock.counters[clock.block(followed)], stays, "right"))
-                    direct[after, followed] = max(int(direct[after, followed]), count)
+                    direct[least, followed] = max(int(direct[least, followed]), count)
             part = direct[block]
             part[:, a] = np.arange(part.shape[0], dtype=np.int32)
             np.maximum.accumulate(part, axis=0, out=part)
@@ -256,6 +258,19 @@ class TopicBuilder:
             owed[clock.block(a)] = delivered[clock.block(a)]
         return owed
 
+    def _joiners(self, clock: TopicClock) -> Iterator[Joiner]:
+        """Yield who joined late, also those whose first messages since are left out."""
+        known = {clock.origins[each.origin]: each for each in joiners_of(clock, self.by_name, self.attendance)}
+        for process in sorted(known.keys() | self.begun.keys()) if clock.messages else ():
+            begun = self.begun.get(process, Begun())
+            arrivals = self.attendance(process).arrivals(self.topic)
+            joiner = known.get(process, Joiner(-1, 0, NEVER, process, arrivals[-1]))
+            last = begun.last if begun.came == arrivals[-1] else None
+            yield joiner._replace(
+                since=None if begun.first is None else after(clock, self.after, begun.first),
+                since_last=None if last is None else after(clock, self.after, last),
+            )
+
 
 def joiners_of(
     clock: TopicClock, logs: Mapping[str, LogIndex], attendance: Callable[[str], Attendance]
@@ -266,21 +281,9 @@ def joiners_of(
         if not joins:
             continue
         block = clock.block(a)
-        after = [np.flatnonzero(clock.seq[block] > seq) for seq in (joins[0], joins[-1])]
-        first, last = (int(rows[0]) + 1 if rows.size else NEVER for rows in after)
-        yield Joiner(a, first, last)
-
-
-def _with_begun(clock: TopicClock, joiners: Iterable[Joiner], begun: Mapping[str, Begun]) -> Iterator[Joiner]:
-    """Yield who joined late, also those whose first messages since are left out."""
-    known = {clock.origins[joiner.origin]: joiner for joiner in joiners}
-    for process in sorted(known.keys() | begun.keys()) if clock.messages else ():
-        joiner, numbers = known.get(process, Joiner(-1, 0, NEVER)), begun.get(process, Begun(None, None))
-        since, since_last = numbers.first, numbers.last
-        yield joiner._replace(
-            since=None if since is None else clock.ranks_from(since, 1),
-            since_last=None if since_last is None else clock.ranks_from(since_last, 1),
-        )
+        later = [np.flatnonzero(clock.seq[block] > seq) for seq in (joins[0], joins[-1])]
+        first, last = (int(rows[0]) + 1 if rows.size else NEVER for rows in later)
+        yield Joiner(a, first, last, origin, joins[-1])
 
 
 def doubts_of(

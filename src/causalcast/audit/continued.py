@@ -5,12 +5,13 @@ That takes no Spark. Where anything is not as it must be for that, the run is on
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from causalcast.audit import files, stages, state
+from causalcast.audit.coming import with_processes
 from causalcast.audit.notes import unfinished_findings
 from causalcast.audit.outputs import FINDINGS
 from causalcast.audit.parts import merge, select
@@ -35,6 +36,19 @@ if TYPE_CHECKING:
 
 MOST_BYTES: Final = 256 * 2**20
 """Of files, up to which what is new is read here."""
+
+
+class Grown(NamedTuple):
+    """A trace that grew: the rows that are not settled, and whose each is."""
+
+    settled: Settled
+    """What was settled, with the logs of those who are new."""
+    rows: LogColumns
+    log: Ints
+    last: Ints
+    """The last row of each log."""
+    back: frozenset[tuple[str, str, int]]
+    """The messages that `Settled.reaching_back` tells of the new rows."""
 
 
 class Continuation:
@@ -108,10 +122,10 @@ class Continuation:
         grown = self._grown(settled, fresh)
         if grown is None:
             return None
-        rows, log, last = grown
+        settled, rows, log, last, back = grown
         self.say("Judging what is new")
         found = settled.judge(rows, log)
-        if found is None:
+        if found is None or settled.fall_short(found[0], back):
             return None
         judged, bodies = found
         sums = settled.sums(judged.known.clock.grid)
@@ -123,42 +137,42 @@ class Continuation:
         now = Settlement(judged, where, self.crashed, settled).run([(rows, log)], covered, last)
         return judged, "" if now is None else self.depot.put(now).decode()
 
-    def _grown(self, settled: Settled, fresh: Sequence[state.Planned]) -> tuple[LogColumns, Ints, Ints] | None:
-        """Return the rows that are not settled, whose each is, and the last row of each log."""
-        place = {process: i for i, process in enumerate(settled.processes)}
+    def _grown(self, settled: Settled, fresh: Sequence[state.Planned]) -> Grown | None:
+        pieces = [planned.piece for planned in fresh if planned.piece.rows]
+        if not pieces:
+            return Grown(settled, settled.rows, settled.log, settled.last.copy(), frozenset())
+        bundles: list[Bundle] = [self.depot.get(piece.token.encode()) for piece in pieces]
+        owners = {
+            owner for piece, rows in zip(pieces, bundles, strict=True) for owner in rows.processes_in(piece.place)
+        }
+        known = with_processes(settled, owners - set(settled.processes))
+        if known is None:
+            return None
+        place = {process: i for i, process in enumerate(known.processes)}
         parts: list[LogColumns] = []
         logs: list[Ints] = []
-        for planned in fresh:
-            if planned.piece.rows == 0:
-                continue
-            read = part_of(self.depot.get(planned.piece.token.encode()), [planned.piece.place], place)
-            if read is None:
-                return None
-            rows, log = read
-            old = rows.seq <= settled.last[log]
-            if int(old.sum()) != planned.piece.again:
+        for piece, bundle in zip(pieces, bundles, strict=True):
+            rows, log = part_of(bundle, [piece.place], place)
+            old = rows.seq <= known.last[log]
+            if int(old.sum()) != piece.again:
                 return None
             if old.any():
                 rows, log = select(rows, ~old, np.ones(rows.context_origin.size, dtype=bool)), log[~old]
             parts.append(rows)
             logs.append(log)
-        last = settled.last.copy()
-        if not parts:
-            return settled.rows, settled.log, last
         rows, log = merge(parts), np.concatenate(logs)
-        if not settled.takes(rows, log):
+        if not known.takes(rows, log):
             return None
+        last, back = known.last.copy(), known.reaching_back(rows)
         np.maximum.at(last, log, rows.seq)
-        rows, log = without_settled(rows, log, settled.upto, settled.reach)
-        return merge([settled.rows, rows]), np.concatenate((settled.log, log)), last
+        rows, log = without_settled(rows, log, known.upto, known.reach)
+        return Grown(known, merge([known.rows, rows]), np.concatenate((known.log, log)), last, back)
 
 
-def part_of(bundle: Bundle, pieces: Sequence[int], place: Mapping[str, int]) -> tuple[LogColumns, Ints] | None:
-    """Return the rows of some pieces in a bundle, and whose each is; `None` where a process has no place."""
+def part_of(bundle: Bundle, pieces: Sequence[int], place: Mapping[str, int]) -> tuple[LogColumns, Ints]:
+    """Return the rows of some pieces in a bundle, and whose each is."""
     groups = np.flatnonzero(np.isin(bundle.piece, pieces))
-    owners = [place.get(bundle.owner(group), -1) for group in groups.tolist()]
-    if -1 in owners:
-        return None
+    owners = [place[bundle.owner(group)] for group in groups.tolist()]
     sizes = bundle.starts[groups + 1] - bundle.starts[groups]
     return bundle.parts(groups), np.repeat(np.array(owners, dtype=np.int64), sizes)
 
@@ -183,7 +197,6 @@ def settle(
     def parts() -> Iterator[tuple[LogColumns, Ints]]:
         for token, places in bundles.items():
             read = part_of(depot.get(token.encode()), places, place)
-            assert read is not None
             np.maximum.at(last, read[1], read[0].seq)
             yield read
 

@@ -42,11 +42,18 @@ class Dues:
 class Begun:
     """Of one who came late: by origin, from which number on messages follow its first one since it first came.
 
-    Of other origins all do. `None` where that message is not left out. `last` is the same since it last came.
+    So do those that `LeftOut.after` has, and what follows any of these. `None` where that message is not left out.
+    `last` is the same since it came by row `came` of its log, the last time then.
     """
 
-    first: Numbers | None
-    last: Numbers | None
+    first: Numbers | None = None
+    last: Numbers | None = None
+    came: int = 0
+
+    @property
+    def size(self) -> int:
+        """How many numbers that are."""
+        return len(self.first or ()) + len(self.last or ())
 
 
 @dataclass(frozen=True, slots=True)

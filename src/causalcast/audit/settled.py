@@ -8,9 +8,11 @@ adds up. Only this must hold of the rows to come (`Settled.takes`): they stand b
 messages that are not settled, and do not change who the settled ones concern. A message may be sent and received once
 it is settled: what each log received is kept (`received`).
 
-A message does not concern who is gone (`turnover`), whose log must not grow, nor who joined and is not entitled to it.
-But what one who joined sends next must follow it, as what all others send does. What the rows of these say of messages
-that are not left out is told by numbers (`left_out`). So it is in one topic with who unsubscribed, and subscribed late.
+A message does not concern who is gone (`turnover`), whose log must not grow until it joins again, nor who joined and is
+not entitled to it. But what one who joined sends next must follow it, as what all others send does. What the rows of
+these say of messages that are not left out is told by numbers (`left_out`). So it is in one topic with who subscribed
+late, and unsubscribed. Who comes, leaves or is evicted by the rows to come does not become entitled by that to what is
+settled and it lacks (`coming`, `subscribing`).
 
 Without tags and stability it matters for one thing alone whether a message follows what is left out: who sent something
 is entitled to what follows that. So there messages need not follow it, if it is told which do (`stays`): subscribers
@@ -18,7 +20,8 @@ may come and go, and come again, and others may send.
 
 Where tags or stability are reported, a message is left out only if it happened before all that is not settled, and not
 the last of its origin: so nothing concurrent with it can come, and a tag that does not reach what is left out does not
-reach the last of some origin either.
+reach the last of some origin either. But what one sends who comes later may not follow it: with what state that came no
+log shows, so neither its tag nor what others report stable is judged by that.
 """
 
 from __future__ import annotations
@@ -29,7 +32,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from causalcast.audit.clocks import build_clock
-from causalcast.audit.events import BROADCAST, CRASH, DELIVER, RECEIVE, RECOVER, STABLE, SUBSCRIBE, UNSUBSCRIBE
+from causalcast.audit.coming import may_turn, standing
+from causalcast.audit.events import BROADCAST, DELIVER, STABLE, SUBSCRIBE
 from causalcast.audit.judgement import Judged
 from causalcast.audit.logs import digest_logs
 from causalcast.audit.measures import measured
@@ -37,6 +41,7 @@ from causalcast.audit.ranges import keys_of
 from causalcast.audit.replay import replay_logs
 from causalcast.audit.spans import grown, whole_spans
 from causalcast.audit.subscribing import lacks_the_first, turned
+from causalcast.audit.violations import TAG_UNDER
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -59,8 +64,6 @@ if TYPE_CHECKING:
 
 MOST_PAIRS: Final = 4_000_000
 """Pairs of topics, or sections, and origins up to which it is looked for what is settled."""
-_STAYING: Final = (CRASH, RECOVER, SUBSCRIBE, UNSUBSCRIBE)
-"""Membership events that leave it as it is who is entitled to what is settled; of subscriptions see `subscribing`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,9 @@ class Settled:
     stability."""
     standing: LeftOut
     gone: Bools
-    """Which processes are gone; their logs are at their ends."""
+    """Which processes are gone; their logs are at their ends, until they join again."""
+    away: Bools
+    """Which of them left by themselves, so that they may."""
     ended: dict[str, frozenset[str]]
     """By topic, who unsubscribed: with tags or stability, no more of their rows are about it."""
     steady: dict[str, frozenset[str]]
@@ -120,9 +125,7 @@ class Settled:
     def takes(self, rows: LogColumns, log: Ints) -> bool:
         """Whether logs may grow by these rows without a change to what is settled."""
         event = rows.event
-        if bool((self.gone[log] | (rows.seq <= self.last[log])).any()):
-            return False
-        if not np.isin(event[event > RECEIVE], _STAYING).all():
+        if bool((rows.seq <= self.last[log]).any()) or not may_turn(self, rows, log):
             return False
         words = [*rows.names, ""]
         code = {word: i for i, word in enumerate(rows.names)}
@@ -134,7 +137,7 @@ class Settled:
         if bool((about & (lost > 0) & (rows.counter >= lost)).any()):
             return False
         mine = rows.origin == own
-        if bool(((event == BROADCAST) & ~mine).any()) or self._reaches_back(rows) or self._numbers_again(rows, log):
+        if bool(((event == BROADCAST) & ~mine).any()) or self._numbers_again(rows, log):
             return False
         tagged = np.zeros(event.size, dtype=bool)
         tagged[rows.context_rows] = True
@@ -153,12 +156,26 @@ class Settled:
         key = keys_of(log[at], rows.counter[at])
         return bool((rows.counter[at] <= least[log[at]]).any()) or np.unique(key).size < key.size
 
-    def _reaches_back(self, rows: LogColumns) -> bool:
-        """Whether a tag names what is left out where it may matter whose state came with that."""
-        sizes = np.diff(rows.context_ends, prepend=0)
-        topic = rows.topic[np.repeat(rows.context_rows, sizes)]
+    def reaching_back(self, rows: LogColumns) -> frozenset[tuple[str, str, int]]:
+        """Return the messages whose tags name what is left out, where somebody came late: topics, origins, numbers."""
         late = {topic: self.upto[topic] for topic, begun in self.standing.begun.items() if begun}
-        return bool((rows.context_counter <= limits_of(rows.names, topic, rows.context_origin, late)).any())
+        of = np.repeat(rows.context_rows, np.diff(rows.context_ends, prepend=0))
+        names = np.unique(of[rows.context_counter <= limits_of(rows.names, rows.topic[of], rows.context_origin, late)])
+        words = [*rows.names, ""]
+        columns = (rows.topic[names], rows.origin[names], rows.counter[names])
+        return frozenset((words[t], words[o], n) for t, o, n in zip(*(c.tolist() for c in columns), strict=True))
+
+    def fall_short(self, judged: Judged, messages: Collection[tuple[str, str, int]]) -> bool:
+        """Whether the tag of one of these messages leaves something out, as far as can be told without what it named.
+
+        Who follows the first message of one who came late may follow what only the state tells that came with that.
+        """
+        for part in (part for replay in judged.closely for part in replay.violations if messages):
+            clock = judged.known.clock.topics[part.topic]
+            for row in part.message.tolist() if part.reason == TAG_UNDER else ():
+                if (part.topic, clock.origins[clock.owner[row]], int(clock.counters[row])) in messages:
+                    return True
+        return False
 
     def _takes(
         self,
@@ -179,18 +196,13 @@ class Settled:
             return False
         if limits is None or event > STABLE:
             return True
-        if process not in self.concerned[name] and (process, name) not in fresh:
-            return False
-        if not self.quiet(name) and (process in self.ended.get(name, ()) or self._is_new(words[origin], limits)):
+        joined = not self.subscriptions and self.last[log] == 0
+        if process not in self.concerned[name] and (process, name) not in fresh and not joined:
             return False
         if (tagged and name not in self.tagged) or (event == STABLE and name not in self.stable - self.silent):
             return False
         implied = limits.get(process, 0) > 0 and (name, process) not in self.explicit
         return not (event == DELIVER and mine and implied)
-
-    def _is_new(self, origin: str, limits: Mapping[str, int]) -> bool:
-        """Whether it may have to be told which of its messages somebody is entitled to."""
-        return self.subscriptions and origin not in limits
 
     def quiet(self, topic: str) -> bool:
         """Whether there are subscriptions, and in the topic neither tags nor stability."""
@@ -211,7 +223,7 @@ class Settled:
             return None
         indices, bodies = digested
         logs = {process: indices.log(place) for place, process in enumerate(self.processes)}
-        known = build_clock(list(logs.values()), self.crashed, left_out=self.standing)
+        known = build_clock(list(logs.values()), self.crashed, left_out=standing(self, bodies.marks))
         if known.findings or known.clock.subscriptions != self.subscriptions or lacks_the_first(self, known, bodies):
             return None
         places = np.arange(len(self.processes))

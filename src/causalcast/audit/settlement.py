@@ -126,6 +126,7 @@ class Settlement:
             stays={topic: stays for topic, stays in self.found.stays.items() if topic in upto},
             standing=self._standing(upto),
             gone=np.array([index.process in self.found.turnover.gone for index in logs], dtype=bool),
+            away=np.array([index.process in self.found.turnover.away for index in logs], dtype=bool),
             ended={topic: frozenset(those) for topic, those in self.found.turnover.ended.items() if topic in upto},
             steady={topic: self.found.concerned[topic] - self.found.turning[topic] for topic in upto},
             explicit=frozenset(explicit),

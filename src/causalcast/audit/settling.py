@@ -311,24 +311,22 @@ class Settling:
         found = dict(before)
         for a in np.flatnonzero(left).tolist():
             found[clock.origins[a]] = int(clock.counters[clock.starts[a] + left[a] - 1])
-        if self.clock.subscriptions and not quiet and not all(origin in found for origin in clock.origins):
-            return {}
         if tagged:
             self.reach[topic] = reach_of(clock, left, self.reach.get(topic, {}))
-            last = np.flatnonzero(ranks)
-            numbers = clock.counters[clock.starts[last] + ranks[last] - 1].tolist()
-            staying = {clock.origins[a]: n for a, n in zip(last.tolist(), numbers, strict=True)}
-            if any(staying.get(origin, 0) < number for origin, number in self.stays.get(topic, {}).items()):
-                return {}
-            self.stays[topic] = staying
+            # What stayed before is the first that is there: it does not concern those who came since.
+            stayed = self.stays.get(topic, {})
+            last = np.flatnonzero([ranks[a] > 0 or origin in stayed for a, origin in enumerate(clock.origins)])
+            numbers = clock.counters[clock.starts[last] + left[last]].tolist()
+            self.stays[topic] = {clock.origins[a]: n for a, n in zip(last.tolist(), numbers, strict=True)}
             gone = self.turnover.gone.union(self.turnover.ended.get(topic, ()))
             self.bonds[topic] = bonds_of(clock, left, last, stays, gone, found)
         if tagged or clock.stability:
-            self.begun[topic] = begun_of(clock, left, self.begun.get(topic, {}), found)
+            self.begun[topic] = begun_of(clock, left, self.begun.get(topic, {}))
         known = self.after.get(topic, {}) if topic in self.upto else None
         standing = Standing(clock, left, stays, self.concerned[topic] - turning, found, known)
         self.after[topic], self.dues[topic] = standing.after, standing.dues()
         number = sum(due.size for dues in self.dues[topic].values() for due in dues)
+        number += sum(begun.size for begun in self.begun.get(topic, {}).values())
         return found if number <= MOST_PAIRS else {}
 
     def _turning(self, topic: str, clock: TopicClock, *, quiet: bool) -> frozenset[str]:
@@ -403,11 +401,26 @@ class Settling:
         sections = (self.sections.get((process, topic)) for process in self.concerned[topic])
         return any(section is not None and section.tags for section in sections)
 
+    def _naming_unknown(self, topic: str, clock: TopicClock) -> Ints:
+        """Return the messages whose tags name what is not known: whether that is wrong is seen once it is."""
+        found = [np.zeros(0, dtype=np.int64)]
+        for process in clock.origins if self._tagged(topic) else ():
+            bodies, place = self.bodies.get(process, (None, 0))
+            log = None if bodies is None else bodies.log(place).topics.get(topic)
+            if bodies is not None and log is not None and log.context_counter_of.size:
+                own = np.full(log.context_counter_of.size, bodies.names.index(process), dtype=np.int64)
+                message = clock.locate(bodies.names, own, log.context_counter_of)
+                of = np.repeat(message, np.diff(log.context_ends, prepend=0))
+                dots = clock.locate(bodies.names, log.context_origin, log.context_counter)
+                found.append(of[(dots < 0) & (of >= 0)])
+        return np.concatenate(found)
+
     def _ranks(self, topic: str, clock: TopicClock, ranks: Ints) -> Ints:
         """Return how many of each origin's messages are settled, given how many all of those concerned have."""
         bad = ~clock.logged
         named = np.concatenate(self.named.get(topic, [np.zeros(0, dtype=np.int64)]))
         bad[named[named >= 0]] = True
+        bad[self._naming_unknown(topic, clock)] = True
         for a in np.unique(clock.owner[bad]).tolist():
             ranks[a] = min(int(ranks[a]), int(bad[clock.block(a)].argmax()))
         while True:

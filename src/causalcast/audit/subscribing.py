@@ -1,8 +1,9 @@
 """Subscriptions that come, and end, in topics in which messages are settled (see `settled`) without a change to these.
 
 Who unsubscribes has all of what is settled there that it is entitled to. Who subscribes, also again, is
-entitled to nothing of it by that. Where tags or stability are reported, what it sends may have to do with what is
-settled; so nobody may subscribe there.
+entitled to nothing of it by that. Where tags or stability are reported, rows of those who do not subscribe may have to
+do with what is settled, and so may what one sends whose log begins with its subscription: it does not say that it came
+late.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 
 from causalcast.audit.events import STABLE, SUBSCRIBE, UNSUBSCRIBE
 from causalcast.audit.members import FOREVER
+from causalcast.audit.ranges import keys_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,39 +34,54 @@ def turned(settled: Settled, rows: LogColumns, log: Ints) -> frozenset[tuple[str
         `None` where a subscription, or the end of one, may change what is settled.
     """
     at = np.flatnonzero((rows.event == SUBSCRIBE) | (rows.event == UNSUBSCRIBE))
-    if at.size and not settled.subscriptions:
-        return None
+    if not settled.subscriptions:
+        return None if at.size else frozenset()
     words = [*rows.names, ""]
-    before: dict[tuple[int, int], int] = {}
+    told: dict[tuple[int, int], list[int]] = {}
     fresh: set[tuple[str, str]] = set()
-    for row in at.tolist():
+    for row in at[np.argsort(rows.seq[at], kind="stable")].tolist():
         place, name = (int(log[row]), int(rows.topic[row])), words[rows.topic[row]]
-        process, begins = settled.processes[place[0]], rows.event[row] == SUBSCRIBE
         if name not in settled.upto:
             continue
+        begins = rows.event[row] == SUBSCRIBE
         if begins:
-            fresh.add((process, name))
-        if settled.quiet(name):
+            fresh.add((settled.processes[place[0]], name))
+        if not settled.quiet(name):
+            if begins and _opens(settled, rows, log, row):
+                return None
+            told.setdefault(place, []).append(row)
+    return frozenset(fresh) if _while_subscribed(settled, rows, log, told) else None
+
+
+def _opens(settled: Settled, rows: LogColumns, log: Ints, row: int) -> bool:
+    """Whether a log says nothing but what its process subscribes to, up to this row."""
+    before = ((settled.rows, settled.log), (rows, log))
+    number = (int(((r.event == SUBSCRIBE) & (r.seq <= rows.seq[row]) & (of == log[row])).sum()) for r, of in before)
+    return sum(number) == int(rows.seq[row])
+
+
+def _while_subscribed(settled: Settled, rows: LogColumns, log: Ints, told: dict[tuple[int, int], list[int]]) -> bool:
+    """Whether the rows of logs about topics with tags or stability stand where their processes subscribe.
+
+    `told` has the rows that begin or end a subscription, in order, of pairs of a log and a topic.
+    """
+    words = [*rows.names, ""]
+    about = np.flatnonzero(rows.event <= STABLE)
+    first = about[np.unique(keys_of(log[about], rows.topic[about]), return_index=True)[1]]
+    for place, topic in zip(log[first].tolist(), rows.topic[first].tolist(), strict=True):
+        process, name, turns = settled.processes[place], words[topic], told.get((place, topic), [])
+        if name not in settled.upto or settled.quiet(name):
             continue
-        concerned, ended = process in settled.concerned[name], process in settled.ended.get(name, ())
-        if place in before or ended or begins or not concerned:
-            return None
-        before[place] = int(rows.seq[row])
-    return frozenset(fresh) if _before(rows, log, before) else None
-
-
-def _before(rows: LogColumns, log: Ints, last: dict[tuple[int, int], int]) -> bool:
-    """Whether the rows of logs about topics, given as pairs, stand before the given rows."""
-    if not last:
-        return True
-    wide = len(rows.names) + 1
-    pairs = np.array(sorted(last))
-    keys, about = pairs[:, 0] * wide + pairs[:, 1] + 1, np.flatnonzero(rows.event <= STABLE)
-    key = log[about] * wide + rows.topic[about] + 1
-    at = np.minimum(np.searchsorted(keys, key), keys.size - 1)
-    mine = keys[at] == key
-    ends = np.array([last[pair] for pair in sorted(last)], dtype=np.int64)
-    return bool((rows.seq[about[mine]] < ends[at[mine]]).all())
+        here = process in settled.concerned[name] and process not in settled.ended.get(name, ())
+        if here and not turns:
+            continue
+        seq = np.sort(rows.seq[about[(log[about] == place) & (rows.topic[about] == topic)]])
+        # How many rows stand before each turn, and in all.
+        before = [*np.searchsorted(seq, rows.seq[turns]).tolist(), seq.size]
+        states = [here, *(rows.event[turns] == SUBSCRIBE).tolist()]
+        if any(number > 0 and not state for number, state in zip(np.diff(before, prepend=0), states, strict=True)):
+            return False
+    return True
 
 
 def lacks_the_first(settled: Settled, known: Known, bodies: Bodies) -> bool:
@@ -74,7 +91,7 @@ def lacks_the_first(settled: Settled, known: Known, bodies: Bodies) -> bool:
     """
     for topic, limits in settled.upto.items():
         clock = known.clock.topics.get(topic)
-        if clock is None or not settled.quiet(topic):
+        if clock is None or not settled.subscriptions:
             continue
         new = [a for a, origin in enumerate(clock.origins) if origin not in limits]
         firsts = {(clock.origins[a], int(clock.counters[clock.starts[a]])) for a in new}

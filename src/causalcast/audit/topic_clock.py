@@ -24,13 +24,15 @@ NEVER: Final = 2**31 - 1
 class Joiner(NamedTuple):
     """An origin that came while others ran: ranks of its first message after its first and its last arrival.
 
-    Where these messages are left out, `since` and `since_last` have the ranks from which on each origin's messages
-    follow them; then `origin` is -1 if none of its own are there.
+    The last one is row `came` of its log. Where these messages are left out, `since` and `since_last` have the ranks
+    from which on each origin's messages follow them; then `origin` is -1 if none of its own are there.
     """
 
     origin: int
     first: int
     last: int
+    process: str
+    came: int = 0
     since: Ints | None = None
     since_last: Ints | None = None
 

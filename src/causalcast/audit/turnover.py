@@ -59,7 +59,9 @@ class Turnover:
                 own = (mark for mark in log.turns if mark.event in (JOIN, LEAVE) or mark.peer == process)
                 self.turns[process] = [mark.event for mark in own if mark.event in _TURNS]
         left = {process for process, turns in self.turns.items() if turns and turns[-1] != JOIN}
-        self.gone = frozenset(process for process, member in members.items() if not member.correct) | left
+        fallen = frozenset(process for process, member in members.items() if not member.correct)
+        self.gone = fallen | left
+        self.away = frozenset(left - fallen)
         self.came = frozenset(process for process, turns in self.turns.items() if JOIN in turns) - self.gone
         self.subscribers: dict[str, set[str]] = {}
         """By topic, who ever subscribed."""
@@ -102,33 +104,28 @@ class Turnover:
         return Stays(view, process in self.gone)
 
 
-def begun_of(topic: TopicClock, ranks: Ints, before: Mapping[str, Begun], upto: Limits) -> dict[str, Begun]:
+def begun_of(topic: TopicClock, ranks: Ints, before: Mapping[str, Begun]) -> dict[str, Begun]:
     """Return, of each who came late and whose first message since is left out now, what follows that message."""
 
-    def kept(numbers: Numbers | None) -> Numbers | None:
-        return None if numbers is None else {o: n for o, n in numbers.items() if n > upto.get(o, 0) + 1}
-
-    def since(joiner: Joiner, rank: int) -> Numbers | None:
-        if joiner.origin < 0 or rank > ranks[joiner.origin]:
+    def since(joiner: Joiner, rank: int, known: Ints | None, old: Numbers | None) -> Numbers | None:
+        if known is None and (joiner.origin < 0 or rank > ranks[joiner.origin]):
             return None
-        first = 1 + topic.count_per_origin(topic.past[joiner.origin] < rank)
-        first[joiner.origin] = rank
-        numbers = {}
-        for a in np.flatnonzero(first > ranks + 1).tolist():
-            at = topic.starts[a] + first[a] - 1
-            numbers[topic.origins[a]] = int(topic.counters[at] if first[a] <= sizes[a] else topic.counters[at - 1] + 1)
-        return numbers
+        first = known
+        if first is None:
+            first = 1 + topic.count_per_origin(topic.past[joiner.origin] < rank)
+            first[joiner.origin] = rank
+        some = np.flatnonzero(first <= np.diff(topic.starts))
+        numbers = topic.counters[topic.starts[some] + first[some] - 1].tolist()
+        # Who followed it does so for ever: of each the least number counts.
+        return dict(zip([topic.origins[a] for a in some.tolist()], numbers, strict=True)) | dict(old or {})
 
-    sizes = np.diff(topic.starts)
-    found = {process: Begun(kept(begun.first), kept(begun.last)) for process, begun in before.items()}
+    found: dict[str, Begun] = dict(before)
     for joiner in topic.joiners:
-        first = None if joiner.since is not None else since(joiner, joiner.first)
-        last = None if joiner.since_last is not None else since(joiner, joiner.last)
-        if first is None and last is None:
-            continue
-        process = topic.origins[joiner.origin]
-        old = found.get(process, Begun(None, None))
-        found[process] = Begun(old.first if first is None else first, old.last if last is None else last)
+        old = before.get(joiner.process, Begun())
+        first = since(joiner, joiner.first, joiner.since, old.first)
+        last = since(joiner, joiner.last, joiner.since_last, old.last if joiner.came == old.came else None)
+        if first is not None or last is not None:
+            found[joiner.process] = Begun(first, last, joiner.came)
     return found
 
 
