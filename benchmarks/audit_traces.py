@@ -95,16 +95,19 @@ def write_lines(folder: Path, processes: int, events: int) -> int:
     return rows
 
 
-def write_turnover(folder: Path, processes: int, events: int) -> int:
+def write_turnover(folder: Path, processes: int, events: int, *, to_the_end: bool = False) -> int:
     """Write a run in which a fifth of the processes join, two leave, and one crashes and is evicted by the others.
 
-    JSON lines, one file per process; return the number of rows. A process delivers all messages in the order in which
-    they were sent, each as late as the others.
+    With `to_the_end` one of them joins, and one more leaves, in the last 0.3 %. JSON lines, one file per process;
+    return the number of rows. A process delivers all messages in the order in which they were sent, each as late as
+    the others.
     """
     messages = events // processes
     come = {process: messages * (process % 7 + 1) // 12 for process in range(processes - processes // 5, processes)}
     go = {0: messages // 2, 1: messages * 3 // 5, 2: messages * 11 // 20}
     evicted, crashed_at = 2, go[2] + 2 * _MOST_LATE
+    if to_the_end:
+        come[processes - 1], go[3] = messages * 998 // 1000, messages * 997 // 1000
     sent = dict.fromkeys(range(processes), 0)
     dots: list[tuple[int, int]] = []
     for at in range(messages):

@@ -302,6 +302,11 @@ def _both_again(events: int) -> list[Case]:
     return [
         _again("10 processes", lambda folder, rows: write_lines(folder, 10, rows), events),
         _again("50 processes that come and go", lambda folder, rows: write_turnover(folder, 50, rows), events),
+        _again(
+            "50 that come and go, two of them in the last 1 %",
+            lambda folder, rows: write_turnover(folder, 50, rows, to_the_end=True),
+            events,
+        ),
     ]
 
 
@@ -318,10 +323,12 @@ def _again(name: str, make: Callable[[Path, int], int], events: int) -> Case:
         rows = make(trace, events)
         make(little, LITTLE)
         whole = {path: path.read_bytes() for path in trace.iterdir()}
+        most = max(map(len, whole.values()))
         for path, data in whole.items():
-            # The log of one who is gone does not grow.
-            gone = b"origin" not in data[data.rindex(b"\n", 0, -1) :]
-            path.write_bytes(data if gone else data[: data.rindex(b"\n", 0, len(data) * 99 // 100) + 1])
+            # The log of one who is gone does not grow, unless it goes at last. That of one who comes then is new.
+            gone = b"origin" not in data[data.rindex(b"\n", 0, -1) :] and len(data) < most * 9 // 10
+            kept = data if gone else data[: data.rindex(b"\n", 0, len(data) * 99 // 100) + 1]
+            path.write_bytes(kept if len(data) > most // 50 else b"")
         measure("spark", trace, out)
         for path, data in whole.items():
             with path.open("ab") as file:

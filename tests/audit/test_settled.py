@@ -293,6 +293,11 @@ def joined_again(logs: Logs) -> None:
     logs.add("b", "deliver", logs.send("e"))
 
 
+def joined_again_though_it_was_evicted(logs: Logs) -> None:
+    logs.add("f", "join")
+    logs.add("f", "deliver", logs.send("a"))
+
+
 def row_before_it_joined_again(logs: Logs) -> None:
     dot = logs.send("a")
     logs.add("e", "deliver", dot)
@@ -371,6 +376,7 @@ def tag_that_names_too_little(logs: Logs) -> None:
         (join_of_one_that_was_there, True),
         *((change, False) for change in (row_of_one_that_left, recovery, row_before_it_joined_again)),
         *((change, False) for change in (newcomer_that_did_not_join, newcomer_that_somebody_evicted)),
+        (joined_again_though_it_was_evicted, False),
         *((change, False) for change in (duplicate_at_joiner, late_at_joiner, stable_at_joiner)),
         *((change, None) for change in (late_from_one_that_left, tag_that_names_too_much, tag_that_names_too_little)),
     ],

@@ -170,6 +170,20 @@ def test_what_a_leaver_lacks_is_not_owed_any_more(runs: list[bool], tmp_path: Pa
     assert all(runs)
 
 
+def test_who_was_there_from_the_start_and_joins_first_owes_from_then_on(runs: list[bool], tmp_path: Path) -> None:
+    logs, out = Logs(tmp_path / "trace"), tmp_path / "out"
+    logs.rounds(6, (*NAMES, "d"))
+    logs.add("d", "evict", peer="d")
+    logs.rounds(14)
+    run_audit([logs.trace], out=out)
+    logs.add("d", "join")
+    logs.rounds(1, NAMES, "d")
+    logs.rounds(1)
+
+    assert same(logs, out).counts == {"undelivered": 3}
+    assert runs == [True]
+
+
 def test_an_eviction_of_one_that_crashed_has_stability_owed_again(runs: list[bool], tmp_path: Path) -> None:
     logs, out = Logs(tmp_path / "trace"), tmp_path / "out"
     logs.rounds(4, (*NAMES, "f"), told=True)
