@@ -138,12 +138,13 @@ def test_little_is_judged_again_where_members_come_and_go(
     assert same(logs, out).verdict == "pass"
 
 
-def test_a_joiner_is_owed_to_and_owes_from_then_on(runs: list[bool], tmp_path: Path) -> None:
+@pytest.mark.parametrize("timed", [{}, {"time_ns": None}], ids=["timed", "untimed"])
+def test_a_joiner_is_owed_to_and_owes_from_then_on(runs: list[bool], tmp_path: Path, timed: dict[str, None]) -> None:
     logs, out = Logs(tmp_path / "trace"), tmp_path / "out"
     logs.rounds(20)
     run_audit([logs.trace], out=out)
-    logs.add("z", "join")
-    logs.add("z", "deliver", logs.send("a"))
+    logs.add("z", "join", **timed)
+    logs.add("z", "deliver", logs.send("a"), **timed)
     same(logs, out)
     logs.send("a")
     assert same(logs, out).counts == {"undelivered": 1 + 2 * 2}  # one that z lacks, and two that b and c do
