@@ -242,3 +242,44 @@ def test_a_tag_may_name_what_followed_an_earlier_stay(runs: list[bool], tmp_path
     # What D sent in its first stay, and the tag reaches, may have been followed by more than the logs say.
     assert "tag-mismatch" not in same(logs, out).counts
     assert runs == [not left_out]
+
+
+def test_what_a_tag_leaves_out_may_be_in_question_once_somebody_comes_again(runs: list[bool], tmp_path: Path) -> None:
+    logs, out = Logs(tmp_path / "trace"), tmp_path / "out"
+    logs.rounds(2, told=True, stable=False)
+    logs.add("D", "join")
+    logs.rounds(1, NAMES, "D", told=True, stable=False)
+    logs.rounds(2, (*NAMES, "D"), told=True, stable=False)
+    followed = ["c", logs.sent["c", None]]
+    logs.rounds(20, (*NAMES, "D"), told=True, stable=False)
+    run_audit([logs.trace], out=out)
+    dot = logs.send("c", context=[followed])
+    for name in ("a", "b", "D"):
+        logs.add(name, "deliver", dot)
+    logs.heads = [list(dot)]
+    assert same(logs, out).counts == {"tag-mismatch": 1}
+    logs.rounds(1, (*NAMES, "D"), told=True, stable=False)
+    same(logs, out)
+    logs.add("D", "leave")
+    logs.add("D", "join")
+
+    # What the tag leaves out came before that, so it may have been known by the state.
+    assert same(logs, out).verdict == "pass"
+
+
+def test_what_a_newcomer_sends_follows_nothing_that_is_left_out(runs: list[bool], tmp_path: Path) -> None:
+    logs, out = Logs(tmp_path / "trace"), tmp_path / "out"
+    logs.rounds(2, told=True, stable=False)
+    logs.add("D", "join")
+    logs.rounds(1, NAMES, "D", told=True, stable=False)
+    logs.rounds(20, (*NAMES, "D"), told=True, stable=False)
+    run_audit([logs.trace], out=out)
+    logs.add("z", "join")
+    first, second = logs.send("z", context=[]), logs.send("z", context=[["z", 1]])
+    for dot in (first, second):
+        logs.add("a", "deliver", dot)
+    logs.send("a", context=[list(first)])
+    found = same(logs, out)
+
+    assert [(each.kind, each.cause) for each in found.findings if each.property == "P4"] == [("tag-mismatch", "z:2")]
+    assert runs == [True]

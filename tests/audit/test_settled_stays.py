@@ -301,22 +301,25 @@ def test_who_did_not_subscribe_may_be_owed_by_those_who_did(
     assert runs == [True]
 
 
+@pytest.mark.parametrize("told", [False, True], ids=["plain", "told"])
 @pytest.mark.parametrize("lacks", [False, True])
 def test_new_senders_go_on_once_their_first_message_is_everywhere(
-    runs: list[bool], tmp_path: Path, lacks: bool
+    runs: list[bool], tmp_path: Path, lacks: bool, told: bool
 ) -> None:
     logs, out = subscribed(tmp_path, "q"), tmp_path / "out"
     logs.send("q", "of-q2")  # it numbers its messages in each topic anew
-    logs.rounds(12)
+    logs.rounds(12, NAMES, "d", told=told, stable=False)
     logs.add("q", "subscribe", topic="s")
-    logs.rounds(1, NAMES, "d", "q")
+    logs.rounds(2, NAMES, "d", "q", told=told, stable=False)
     run_audit([logs.trace], out=out)
-    reach(logs, logs.send("q", "s"), "a", "b", *(() if lacks else ("c", "d")))
+    dot = logs.send("q", "s", **({"context": logs.heads} if told else {}))
+    reach(logs, dot, "a", "b", *(() if lacks else ("c", "d")))
+    logs.heads = [list(dot)]
     same(logs, out)
-    logs.rounds(1, (*NAMES, "q"), *(() if lacks else ("d",)))
+    logs.rounds(1, (*NAMES, "q"), *(() if lacks else ("d",)), told=told, stable=False)
     same(logs, out)
 
-    assert runs == [not lacks, True]
+    assert runs == [not lacks, not (lacks and told)]
 
 
 @pytest.mark.parametrize("seeds", [(26, 36, 54), (81, 105, 129, 144)])

@@ -5,6 +5,7 @@ That takes no Spark. Where anything is not as it must be for that, the run is on
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from causalcast.audit.coming import with_processes
 from causalcast.audit.notes import unfinished_findings
 from causalcast.audit.outputs import FINDINGS
 from causalcast.audit.parts import merge, select
+from causalcast.audit.settled import shortened
 from causalcast.audit.settlement import Settlement, without_settled
 
 if TYPE_CHECKING:
@@ -42,13 +44,11 @@ class Grown(NamedTuple):
     """A trace that grew: the rows that are not settled, and whose each is."""
 
     settled: Settled
-    """What was settled, with the logs of those who are new."""
+    """What was settled, with the logs of those who are new, and what is to be known of the new rows."""
     rows: LogColumns
     log: Ints
     last: Ints
     """The last row of each log."""
-    back: frozenset[tuple[str, str, int]]
-    """The messages that `Settled.reaching_back` tells of the new rows."""
 
 
 class Continuation:
@@ -122,10 +122,10 @@ class Continuation:
         grown = self._grown(settled, fresh)
         if grown is None:
             return None
-        settled, rows, log, last, back = grown
+        settled, rows, log, last = grown
         self.say("Judging what is new")
         found = settled.judge(rows, log)
-        if found is None or settled.fall_short(found[0], back):
+        if found is None or settled.fall_short(found[0]):
             return None
         judged, bodies = found
         sums = settled.sums(judged.known.clock.grid)
@@ -140,7 +140,7 @@ class Continuation:
     def _grown(self, settled: Settled, fresh: Sequence[state.Planned]) -> Grown | None:
         pieces = [planned.piece for planned in fresh if planned.piece.rows]
         if not pieces:
-            return Grown(settled, settled.rows, settled.log, settled.last.copy(), frozenset())
+            return Grown(settled, settled.rows, settled.log, settled.last.copy())
         bundles: list[Bundle] = [self.depot.get(piece.token.encode()) for piece in pieces]
         owners = {
             owner for piece, rows in zip(pieces, bundles, strict=True) for owner in rows.processes_in(piece.place)
@@ -163,10 +163,11 @@ class Continuation:
         rows, log = merge(parts), np.concatenate(logs)
         if not known.takes(rows, log):
             return None
-        last, back = known.last.copy(), known.reaching_back(rows)
+        last = known.last.copy()
         np.maximum.at(last, log, rows.seq)
+        known = replace(known, short=known.short | shortened(rows, known.upto, known.standing.begun))
         rows, log = without_settled(rows, log, known.upto, known.reach)
-        return Grown(known, merge([known.rows, rows]), np.concatenate((known.log, log)), last, back)
+        return Grown(known, merge([known.rows, rows]), np.concatenate((known.log, log)), last)
 
 
 def part_of(bundle: Bundle, pieces: Sequence[int], place: Mapping[str, int]) -> tuple[LogColumns, Ints]:

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from causalcast.audit.cover import Reach
     from causalcast.audit.digests import Bodies, Indices, Marks
-    from causalcast.audit.left_out import LeftOut
+    from causalcast.audit.left_out import Begun, LeftOut
     from causalcast.audit.logs import LogColumns
     from causalcast.audit.measures import Measures
     from causalcast.audit.received import Received
@@ -120,6 +120,8 @@ class Settled:
     """Processes that number the messages of all topics together, and how far they came."""
     rows: LogColumns
     log: Ints
+    short: frozenset[tuple[str, str, int]]
+    """The messages of `rows` that `shortened` told of while their tags were whole."""
     measures: Measures
 
     def takes(self, rows: LogColumns, log: Ints) -> bool:
@@ -156,24 +158,15 @@ class Settled:
         key = keys_of(log[at], rows.counter[at])
         return bool((rows.counter[at] <= least[log[at]]).any()) or np.unique(key).size < key.size
 
-    def reaching_back(self, rows: LogColumns) -> frozenset[tuple[str, str, int]]:
-        """Return the messages whose tags name what is left out, where somebody came late: topics, origins, numbers."""
-        late = {topic: self.upto[topic] for topic, begun in self.standing.begun.items() if begun}
-        of = np.repeat(rows.context_rows, np.diff(rows.context_ends, prepend=0))
-        names = np.unique(of[rows.context_counter <= limits_of(rows.names, rows.topic[of], rows.context_origin, late)])
-        words = [*rows.names, ""]
-        columns = (rows.topic[names], rows.origin[names], rows.counter[names])
-        return frozenset((words[t], words[o], n) for t, o, n in zip(*(c.tolist() for c in columns), strict=True))
-
-    def fall_short(self, judged: Judged, messages: Collection[tuple[str, str, int]]) -> bool:
-        """Whether the tag of one of these messages leaves something out, as far as can be told without what it named.
+    def fall_short(self, judged: Judged) -> bool:
+        """Whether a tag that named what is left out leaves something out, for all that is left of it.
 
         Who follows the first message of one who came late may follow what only the state tells that came with that.
         """
-        for part in (part for replay in judged.closely for part in replay.violations if messages):
+        for part in (part for replay in judged.closely for part in replay.violations if self.short):
             clock = judged.known.clock.topics[part.topic]
             for row in part.message.tolist() if part.reason == TAG_UNDER else ():
-                if (part.topic, clock.origins[clock.owner[row]], int(clock.counters[row])) in messages:
+                if (part.topic, clock.origins[clock.owner[row]], int(clock.counters[row])) in self.short:
                     return True
         return False
 
@@ -311,6 +304,18 @@ def limits_of(names: Sequence[str], topic: Ints, origin: Ints, upto: Limits) -> 
             table[i] = [limits.get(words[of], 0) for of in origins.tolist()]
     found: Ints = table[topic_at[topic], origin_at[origin]]
     return found
+
+
+def shortened(
+    rows: LogColumns, upto: Limits, begun: Mapping[str, Mapping[str, Begun]]
+) -> frozenset[tuple[str, str, int]]:
+    """Return the messages whose tags name what is left out, where somebody came late: topics, origins and numbers."""
+    late = {topic: limits for topic, limits in upto.items() if begun.get(topic)}
+    of = np.repeat(rows.context_rows, np.diff(rows.context_ends, prepend=0))
+    at = np.unique(of[rows.context_counter <= limits_of(rows.names, rows.topic[of], rows.context_origin, late)])
+    words = [*rows.names, ""]
+    columns = (rows.topic[at].tolist(), rows.origin[at].tolist(), rows.counter[at].tolist())
+    return frozenset((words[topic], words[origin], number) for topic, origin, number in zip(*columns, strict=True))
 
 
 def _used(codes: Ints, number: int) -> tuple[Ints, Ints]:

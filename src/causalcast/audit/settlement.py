@@ -17,7 +17,7 @@ from causalcast.audit.measures import Measures
 from causalcast.audit.parts import merge, select
 from causalcast.audit.received import NOTHING_RECEIVED
 from causalcast.audit.receptions import Receptions
-from causalcast.audit.settled import Settled, limits_of
+from causalcast.audit.settled import Settled, limits_of, shortened
 from causalcast.audit.settling import Settling
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class Settlement:
         self.earlier = earlier
         self.clock = judged.known.clock
         self.found = Settling(judged, bodies, earlier)
+        self.short = earlier.short if earlier is not None else frozenset()
 
     def run(self, parts: Parts, covered: frozenset[str], last: Ints) -> Settled | None:
         """Return what is settled and what is left of `parts`; `None` where a later run is to look at the whole.
@@ -76,6 +77,7 @@ class Settlement:
         kept: list[tuple[LogColumns, Ints]] = []
         number = 0
         for rows, log in parts:
+            self.short |= shortened(rows, upto, self.found.begun)
             limits = limits_of(rows.names, rows.topic, rows.origin, upto)
             kept.append(without_settled(*receptions.without(rows, log, limits), upto, self.found.reach))
             number += kept[-1][1].size
@@ -134,6 +136,7 @@ class Settlement:
             across=self.found.across,
             rows=rows,
             log=log,
+            short=frozenset((t, o, n) for t, o, n in self.short if n > upto.get(t, {}).get(o, 0)),
             measures=judged.measures,
         )
 
