@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from causalcast.audit.events import EVICT, JOIN, LEAVE
+from causalcast.audit.ranges import heads_of
 from causalcast.audit.spans import NO_TIMES
 
 if TYPE_CHECKING:
@@ -68,16 +69,24 @@ def may_turn(settled: Settled, rows: LogColumns, log: Ints) -> bool:
     if settled.silent and bool((rows.event == EVICT).any()):
         return False
     fresh = settled.last == 0
-    for place in np.unique(log[(settled.gone | fresh)[log]]).tolist():
-        mine = np.flatnonzero(log == place)
-        events = rows.event[mine[np.argsort(rows.seq[mine], kind="stable")]]
-        if not fresh[place] and not (settled.away[place] and events[0] == JOIN):
-            return False
-        turns = events[(events == JOIN) | (events == LEAVE)]
-        # Who has not joined was there from the start, and had to have all that is settled.
-        if fresh[place] and not settled.subscriptions and turns[:1].tolist() != [JOIN]:
-            return False
-    return True
+    asked = np.zeros(fresh.size, dtype=bool)
+    asked[log] = True
+    mine = (settled.gone | fresh)[log]
+    begins = _first_events(rows, log, mine, fresh.size) == JOIN
+    joins = _first_events(rows, log, mine & np.isin(rows.event, (JOIN, LEAVE)), fresh.size) == JOIN
+    # Who has not joined was there from the start, and had to have all that is settled.
+    late = joins | settled.subscriptions
+    return bool(np.where(fresh, late, ~settled.gone | (settled.away & begins))[asked].all())
+
+
+def _first_events(rows: LogColumns, log: Ints, among: NDArray[np.bool_], number: int) -> Ints:
+    """Return the event of each log's first row `among` the rows, -1 where it has none there."""
+    at = np.flatnonzero(among)
+    at = at[np.lexsort((rows.seq[at], log[at]))]
+    first = at[heads_of(log[at])]
+    found = np.full(number, -1, dtype=np.int64)
+    found[log[first]] = rows.event[first]
+    return found
 
 
 def standing(settled: Settled, marks: Marks) -> LeftOut:

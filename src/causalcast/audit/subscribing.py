@@ -14,7 +14,7 @@ import numpy as np
 
 from causalcast.audit.events import STABLE, SUBSCRIBE, UNSUBSCRIBE
 from causalcast.audit.members import FOREVER
-from causalcast.audit.ranges import keys_of
+from causalcast.audit.ranges import heads_of, runs_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from causalcast.audit.settled import Settled
 
     Ints = NDArray[np.int64]
+    Bools = NDArray[np.bool_]
 
 
 def turned(settled: Settled, rows: LogColumns, log: Ints) -> frozenset[tuple[str, str]] | None:
@@ -39,6 +40,7 @@ def turned(settled: Settled, rows: LogColumns, log: Ints) -> frozenset[tuple[str
     words = [*rows.names, ""]
     told: dict[tuple[int, int], list[int]] = {}
     fresh: set[tuple[str, str]] = set()
+    opening = _opening(settled, rows, log)
     for row in at[np.argsort(rows.seq[at], kind="stable")].tolist():
         place, name = (int(log[row]), int(rows.topic[row])), words[rows.topic[row]]
         if name not in settled.upto:
@@ -47,17 +49,25 @@ def turned(settled: Settled, rows: LogColumns, log: Ints) -> frozenset[tuple[str
         if begins:
             fresh.add((settled.processes[place[0]], name))
         if not settled.quiet(name):
-            if begins and _opens(settled, rows, log, row):
+            if opening[row]:
                 return None
             told.setdefault(place, []).append(row)
     return frozenset(fresh) if _while_subscribed(settled, rows, log, told) else None
 
 
-def _opens(settled: Settled, rows: LogColumns, log: Ints, row: int) -> bool:
-    """Whether a log says nothing but what its process subscribes to, up to this row."""
-    before = ((settled.rows, settled.log), (rows, log))
-    number = (int(((r.event == SUBSCRIBE) & (r.seq <= rows.seq[row]) & (of == log[row])).sum()) for r, of in before)
-    return sum(number) == int(rows.seq[row])
+def _opening(settled: Settled, rows: LogColumns, log: Ints) -> Bools:
+    """Mark the rows up to which a log says nothing but what its process subscribes to."""
+    old, new = (np.flatnonzero(r.event == SUBSCRIBE) for r in (settled.rows, rows))
+    of = np.concatenate((settled.log[old], log[new]))
+    seq = np.concatenate((settled.rows.seq[old], rows.seq[new]))
+    order = np.lexsort((seq, of))
+    heads = np.flatnonzero(heads_of(of[order]))
+    rank = np.arange(1, order.size + 1) - np.repeat(heads, np.diff(np.append(heads, order.size)))
+    opens = np.zeros(order.size, dtype=bool)
+    opens[order] = seq[order] == rank
+    found = np.zeros(rows.seq.size, dtype=bool)
+    found[new] = opens[old.size :]
+    return found
 
 
 def _while_subscribed(settled: Settled, rows: LogColumns, log: Ints, told: dict[tuple[int, int], list[int]]) -> bool:
@@ -67,17 +77,17 @@ def _while_subscribed(settled: Settled, rows: LogColumns, log: Ints, told: dict[
     """
     words = [*rows.names, ""]
     about = np.flatnonzero(rows.event <= STABLE)
-    first = about[np.unique(keys_of(log[about], rows.topic[about]), return_index=True)[1]]
-    for place, topic in zip(log[first].tolist(), rows.topic[first].tolist(), strict=True):
+    about = about[np.lexsort((rows.seq[about], rows.topic[about], log[about]))]
+    for part in runs_of(log[about], rows.topic[about]):
+        place, topic = int(log[about[part.start]]), int(rows.topic[about[part.start]])
         process, name, turns = settled.processes[place], words[topic], told.get((place, topic), [])
         if name not in settled.upto or settled.quiet(name):
             continue
         here = process in settled.concerned[name] and process not in settled.ended.get(name, ())
         if here and not turns:
             continue
-        seq = np.sort(rows.seq[about[(log[about] == place) & (rows.topic[about] == topic)]])
         # How many rows stand before each turn, and in all.
-        before = [*np.searchsorted(seq, rows.seq[turns]).tolist(), seq.size]
+        before = [*np.searchsorted(rows.seq[about[part]], rows.seq[turns]).tolist(), part.stop - part.start]
         states = [here, *(rows.event[turns] == SUBSCRIBE).tolist()]
         if any(number > 0 and not state for number, state in zip(np.diff(before, prepend=0), states, strict=True)):
             return False
