@@ -83,15 +83,22 @@ class Turning(Steady):
         clock = next(iter(self.logs.values()))._clock
         self.waiting = [f"q{i}" for i in range(more)]
         for name in self.waiting:
-            self.names.append(name)
-            self.logs[name] = _Log(clock)
-            self.sent[name], self.seen[name], self.stable[name] = 0, set(), set()
-            self.subscribed[name] = set(self.topics)
+            self._add(name, clock)
         self.given: dict[str, set[Dot]] = {}
         self.evicting: list[str] = []
 
+    def _add(self, name: str, clock: Iterator[int]) -> None:
+        self.names.append(name)
+        self.logs[name] = _Log(clock)
+        self.sent[name], self.seen[name], self.stable[name] = 0, set(), set()
+        self.subscribed[name] = set(self.topics)
+
     def members(self) -> list[str]:
         return [name for name in super().members() if name not in self.waiting]
+
+    def _pace(self) -> int:
+        """How many deliveries each member may make between two broadcasts."""
+        return self.rng.choice((0, 2, 2, 4))
 
     def run(self, steps: int) -> list[Row]:
         turns = self._turns(steps)
@@ -101,7 +108,7 @@ class Turning(Steady):
             if self.evicting and self.rng.random() < 0.5:
                 self._evict(self.evicting.pop())
             self._broadcast(self.rng.choice(self.members()))
-            for _ in range(self.rng.choice((0, 2, 2, 4)) * len(self.members())):
+            for _ in range(self._pace() * len(self.members())):
                 name = self.rng.choice(self.members())
                 self._deliver(name)
                 self._report_stable(name)
@@ -277,11 +284,9 @@ class Coming(Returning):
         self.topics = [None] if self.members_only else self.topics[: rng.choice((1, 1, 2))]
         clock = next(iter(self.logs.values()))._clock
         for name in [f"w{i}" for i in range(rng.randint(0, 3))] if self.members_only else ():
-            self.names.append(name)
+            self._add(name, clock)
             self.waiting.append(name)
-            self.logs[name] = _Log(clock)
-            self.sent[name], self.seen[name], self.stable[name], self.ended[name] = 0, set(), set(), set()
-            self.subscribed[name] = set()
+            self.ended[name] = set()
         for name, log in self.logs.items():
             self.subscribed[name] = {None} if self.members_only else self.subscribed[name] & set(self.topics)
             log[:] = [row for row in log if row.get("topic") in self.subscribed[name] and not self.members_only]
@@ -292,19 +297,8 @@ class Coming(Returning):
         self.at_once = rng.choice((0, 0.3, 0.8))
         self.swift = rng.random() < 0.8
 
-    def run(self, steps: int) -> list[Row]:
-        turns = self._turns(steps)
-        for step in range(steps):
-            if step in turns:
-                turns[step]()
-            if self.evicting and self.rng.random() < 0.5:
-                self._evict(self.evicting.pop())
-            self._broadcast(self.rng.choice(self.members()))
-            for _ in range((6 if self.swift else self.rng.choice((0, 2, 2, 4))) * len(self.members())):
-                name = self.rng.choice(self.members())
-                self._deliver(name)
-                self._report_stable(name)
-        return self._finish()
+    def _pace(self) -> int:
+        return 6 if self.swift else super()._pace()
 
     def _turns(self, steps: int) -> dict[int, Callable[[], None]]:
         turns = super()._turns(steps)

@@ -15,13 +15,12 @@ from causalcast.simulation import NS_PER_MS as MS
 from causalcast.simulation import Crash, Join, Leave, Simulator, process_names
 from tests.audit.steady import Coming, grown, steady_trace
 from tests.audit.test_settled import NAMES, Logs, Rows, append, same_outputs
+from tests.audit.test_settled_stays import same
 from tests.protocols.overlay.judged import Judge
 from tests.simulation.test_tcb_dynamic import STACK, Talk, with_suspicions
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from causalcast.audit.result import AuditResult
 
 EVENTS = {code: event for event, code in EVENT_CODES.items()}
 
@@ -49,10 +48,14 @@ def taken(runs: list[bool], monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
     return noted
 
 
-def same(logs: Logs, out: Path) -> AuditResult:
-    found = run_audit([logs.trace], out=out)
-    assert found == run_audit([logs.trace])
-    return found
+def with_a_late_one(trace: Path) -> Logs:
+    """Return logs with tags, in which D joined and sent two messages."""
+    logs = Logs(trace)
+    logs.rounds(2, told=True, stable=False)
+    logs.add("D", "join")
+    logs.rounds(1, NAMES, "D", told=True, stable=False)
+    logs.rounds(2, (*NAMES, "D"), told=True, stable=False)
+    return logs
 
 
 @pytest.mark.parametrize("seeds", [(2, 38, 44, 59, 87), (22, 36, 71, 98, 105, 121), (74, 99, 138, 141, 162)])
@@ -222,11 +225,7 @@ def test_whether_a_tag_names_too_much_is_seen_once_that_is_known(runs: list[bool
 
 @pytest.mark.parametrize("left_out", [False, True])
 def test_a_tag_may_name_what_followed_an_earlier_stay(runs: list[bool], tmp_path: Path, left_out: bool) -> None:
-    logs, out = Logs(tmp_path / "trace"), tmp_path / "out"
-    logs.rounds(2, told=True, stable=False)
-    logs.add("D", "join")
-    logs.rounds(1, NAMES, "D", told=True, stable=False)
-    logs.rounds(2, (*NAMES, "D"), told=True, stable=False)
+    logs, out = with_a_late_one(tmp_path / "trace"), tmp_path / "out"
     followed = ["c", logs.sent["c", None]] if left_out else logs.heads[0]
     logs.add("D", "leave")
     logs.rounds(2, told=True, stable=False)
@@ -245,11 +244,7 @@ def test_a_tag_may_name_what_followed_an_earlier_stay(runs: list[bool], tmp_path
 
 
 def test_what_a_tag_leaves_out_may_be_in_question_once_somebody_comes_again(runs: list[bool], tmp_path: Path) -> None:
-    logs, out = Logs(tmp_path / "trace"), tmp_path / "out"
-    logs.rounds(2, told=True, stable=False)
-    logs.add("D", "join")
-    logs.rounds(1, NAMES, "D", told=True, stable=False)
-    logs.rounds(2, (*NAMES, "D"), told=True, stable=False)
+    logs, out = with_a_late_one(tmp_path / "trace"), tmp_path / "out"
     followed = ["c", logs.sent["c", None]]
     logs.rounds(20, (*NAMES, "D"), told=True, stable=False)
     run_audit([logs.trace], out=out)
@@ -268,10 +263,7 @@ def test_what_a_tag_leaves_out_may_be_in_question_once_somebody_comes_again(runs
 
 
 def test_what_a_newcomer_sends_follows_nothing_that_is_left_out(runs: list[bool], tmp_path: Path) -> None:
-    logs, out = Logs(tmp_path / "trace"), tmp_path / "out"
-    logs.rounds(2, told=True, stable=False)
-    logs.add("D", "join")
-    logs.rounds(1, NAMES, "D", told=True, stable=False)
+    logs, out = with_a_late_one(tmp_path / "trace"), tmp_path / "out"
     logs.rounds(20, (*NAMES, "D"), told=True, stable=False)
     run_audit([logs.trace], out=out)
     logs.add("z", "join")

@@ -109,7 +109,7 @@ class Settled:
     away: Bools
     """Which of them left by themselves, so that they may."""
     ended: dict[str, frozenset[str]]
-    """By topic, who unsubscribed: with tags or stability, no more of their rows are about it."""
+    """By topic, who unsubscribed: with tags or stability, their rows are not about it until they subscribe again."""
     steady: dict[str, frozenset[str]]
     """By topic, whom of those concerned all settled messages concern."""
     explicit: frozenset[tuple[str, str]]

@@ -14,6 +14,7 @@ from causalcast.audit.left_out import LeftOut
 from causalcast.audit.ranges import places
 from causalcast.audit.settled import MOST_PAIRS, limits_of
 from causalcast.audit.stays import Standing
+from causalcast.audit.tags import located
 from causalcast.audit.turnover import Turnover, begun_of, bonds_of
 from causalcast.audit.violations import CODE
 
@@ -405,13 +406,12 @@ class Settling:
         """Return the messages whose tags name what is not known: whether that is wrong is seen once it is."""
         found = [np.zeros(0, dtype=np.int64)]
         for process in clock.origins if self._tagged(topic) else ():
-            bodies, place = self.bodies.get(process, (None, 0))
-            log = None if bodies is None else bodies.log(place).topics.get(topic)
-            if bodies is not None and log is not None and log.context_counter_of.size:
-                own = np.full(log.context_counter_of.size, bodies.names.index(process), dtype=np.int64)
-                message = clock.locate(bodies.names, own, log.context_counter_of)
-                of = np.repeat(message, np.diff(log.context_ends, prepend=0))
-                dots = clock.locate(bodies.names, log.context_origin, log.context_counter)
+            if process not in self.bodies:
+                continue
+            bodies, place = self.bodies[process]
+            log = bodies.log(place).topics.get(topic)
+            if log is not None and log.context_counter_of.size:
+                _, of, dots = located(clock, bodies.names, process, log)
                 found.append(of[(dots < 0) & (of >= 0)])
         return np.concatenate(found)
 

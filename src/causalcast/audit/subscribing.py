@@ -76,13 +76,12 @@ def _while_subscribed(settled: Settled, rows: LogColumns, log: Ints, told: dict[
     `told` has the rows that begin or end a subscription, in order, of pairs of a log and a topic.
     """
     words = [*rows.names, ""]
-    about = np.flatnonzero(rows.event <= STABLE)
+    told_of = np.array([name in settled.upto and not settled.quiet(name) for name in words], dtype=bool)
+    about = np.flatnonzero((rows.event <= STABLE) & told_of[rows.topic])
     about = about[np.lexsort((rows.seq[about], rows.topic[about], log[about]))]
     for part in runs_of(log[about], rows.topic[about]):
         place, topic = int(log[about[part.start]]), int(rows.topic[about[part.start]])
         process, name, turns = settled.processes[place], words[topic], told.get((place, topic), [])
-        if name not in settled.upto or settled.quiet(name):
-            continue
         here = process in settled.concerned[name] and process not in settled.ended.get(name, ())
         if here and not turns:
             continue

@@ -10,6 +10,8 @@ from causalcast.audit.ranges import AT_ONCE, places, portions
 from causalcast.audit.violations import TAG_OVER, TAG_UNDER, TAG_UNKNOWN
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from causalcast.audit.digests import TopicBody
@@ -25,11 +27,7 @@ def check_tags(view: View, log: TopicBody) -> None:
     if log.context_counter_of.size == 0 or view.own < 0:
         return
     topic = view.topic
-    own = np.full(log.context_counter_of.size, view.names.index(view.process), dtype=np.int64)
-    message = topic.locate(view.names, own, log.context_counter_of)
-    sizes = np.diff(log.context_ends, prepend=0)
-    of = np.repeat(message, sizes)
-    dots = topic.locate(view.names, log.context_origin, log.context_counter)
+    message, of, dots = located(topic, view.names, view.process, log)
     sure = (of >= 0) & ~topic.in_doubt[of]
     unknown = sure & (dots < 0)
     known = sure & (dots >= 0)
@@ -70,6 +68,17 @@ def check_tags(view: View, log: TopicBody) -> None:
         else:
             view.add("tag-mismatch", rows, cause, topic.seq[rows], topic.seq[cause], reason=reason)
     _check_cover(view, message, of, dots, wrong)
+
+
+def located(topic: TopicClock, names: Sequence[str], process: str, log: TopicBody) -> tuple[Ints, Ints, Ints]:
+    """Return the messages of a process that have tags; and for each dot of these its message, and the one it names.
+
+    What is not in the universe is -1.
+    """
+    own = np.full(log.context_counter_of.size, names.index(process), dtype=np.int64)
+    message = topic.locate(names, own, log.context_counter_of)
+    of = np.repeat(message, np.diff(log.context_ends, prepend=0))
+    return message, of, topic.locate(names, log.context_origin, log.context_counter)
 
 
 def _check_cover(view: View, message: Ints, of: Ints, dots: Ints, wrong: Bools) -> None:
