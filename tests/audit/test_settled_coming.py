@@ -275,3 +275,27 @@ def test_what_a_newcomer_sends_follows_nothing_that_is_left_out(runs: list[bool]
 
     assert [(each.kind, each.cause) for each in found.findings if each.property == "P4"] == [("tag-mismatch", "z:2")]
     assert runs == [True]
+
+
+@pytest.mark.parametrize("told", [False, True], ids=["plain", "told"])
+def test_what_one_sends_who_returns_follows_what_it_had_before_it_left(
+    runs: list[bool], tmp_path: Path, told: bool
+) -> None:
+    logs, out = Logs(tmp_path / "trace"), tmp_path / "out"
+    logs.rounds(2, NAMES, "z", told=told)
+    logs.add("w", "join")
+    logs.rounds(1, (*NAMES, "w"), "z", told=told)
+    logs.add("z", "leave")
+    logs.rounds(30, (*NAMES, "w"), told=told)
+    run_audit([logs.trace], out=out)
+    logs.rounds(2, (*NAMES, "w"), told=told)
+    assert run_audit([logs.trace], out=out) == run_audit([logs.trace])
+    logs.add("z", "join")
+    dot = logs.send("z", context=logs.heads if told else None)
+    for process in NAMES:
+        logs.add(process, "deliver", dot)
+    found = run_audit([logs.trace], out=out)
+
+    assert found == run_audit([logs.trace])
+    assert found.counts["undelivered"] == 1
+    assert runs == [True, True]

@@ -319,10 +319,9 @@ class Settling:
             last = np.flatnonzero([ranks[a] > 0 or origin in stayed for a, origin in enumerate(clock.origins)])
             numbers = clock.counters[clock.starts[last] + left[last]].tolist()
             self.stays[topic] = {clock.origins[a]: n for a, n in zip(last.tolist(), numbers, strict=True)}
-            gone = self.turnover.gone.union(self.turnover.ended.get(topic, ()))
-            self.bonds[topic] = bonds_of(clock, left, last, stays, gone, found)
+            self.bonds[topic] = bonds_of(clock, left, last, stays, found)
         if tagged or clock.stability:
-            self.begun[topic] = begun_of(clock, left, self.begun.get(topic, {}))
+            self.begun[topic] = begun_of(clock, left, self.clock.left_out, stays, found)
         known = self.after.get(topic, {}) if topic in self.upto else None
         standing = Standing(clock, left, stays, self.concerned[topic] - turning, found, known)
         self.after[topic], self.dues[topic] = standing.after, standing.dues()

@@ -32,10 +32,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Stays:
-    """What one process did in a topic, in all its stays there; of one that is `silent` the log is at its end."""
+    """What one process did in a topic, in all its stays there.
+
+    Of one that is `silent` the log is at its end; who left by itself `may_return` nevertheless.
+    """
 
     view: View
     silent: bool
+    may_return: bool
+
+    @property
+    def speaks(self) -> bool:
+        """Whether it may send again."""
+        return not self.silent or self.may_return
 
     @property
     def open(self) -> bool:
@@ -101,6 +110,19 @@ class Stays:
         return knows
 
 
+def next_number(topic: TopicClock, process: str, upto: Numbers) -> int:
+    """Return the number of the next message of a process whose messages up to `upto` are left out."""
+    a = topic.place.get(process, -1)
+    last = int(topic.counters[topic.starts[a + 1] - 1]) if a >= 0 else 0
+    return max(last, upto.get(process, 0)) + 1
+
+
+def reaches(topic: TopicClock, rows: Ints, since: Ints) -> bool:
+    """Whether any of these messages is of a rank of `since` or a higher one."""
+    owner = topic.owner[rows]
+    return bool((rows - topic.starts[owner] + 1 >= since[owner]).any())
+
+
 class Standing:
     """What is to be known of those who came to a topic or are gone from it, once `left` of each origin are left out.
 
@@ -137,7 +159,7 @@ class Standing:
         topic = self.topic
         follows = np.zeros(topic.messages, dtype=bool)
         follows[self.rest] = (topic.past[:, self.rest] >= self.left[:, None]).all(axis=0)
-        speaking = (process for process, stay in self.stays.items() if not stay.silent)
+        speaking = (process for process, stay in self.stays.items() if stay.speaks)
         knowing = {process for process in speaking if bool((self.stays[process].knows() >= self.left).all())}
         if before is not None:
             since = after(topic, before)
@@ -147,8 +169,7 @@ class Standing:
 
     def _sees(self, process: str, since: Ints) -> bool:
         """Whether a process delivered, or sent, a message that is of a rank of `since` or a higher one."""
-        seen = self.seen[process]
-        return bool((self.rank[seen] + 1 >= since[self.topic.owner[seen]]).any())
+        return reaches(self.topic, self.seen[process], since)
 
     def _numbers(self, follows: Bools, next_ones: Collection[str]) -> dict[str, int]:
         """Return, of each origin, the first number that is not left out and `follows`; the next one of `next_ones`."""
@@ -158,11 +179,8 @@ class Standing:
         numbers = topic.counters[rows[first]].tolist()
         found = {topic.origins[a]: number for a, number in zip(owners.tolist(), numbers, strict=True)}
         for process in next_ones:
-            if process in found or (process in self.stays and self.stays[process].silent):
-                continue
-            a = topic.place.get(process, -1)
-            last = int(topic.counters[topic.starts[a + 1] - 1]) if a >= 0 else 0
-            found[process] = max(last, self.upto.get(process, 0)) + 1
+            if process not in found and (process not in self.stays or self.stays[process].speaks):
+                found[process] = next_number(topic, process, self.upto)
         return found
 
     def dues(self) -> dict[str, tuple[Dues, ...]]:

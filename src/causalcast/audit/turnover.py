@@ -18,19 +18,19 @@ from causalcast.audit.events import EVICT, JOIN, LEAVE, SUBSCRIBE, UNSUBSCRIBE
 from causalcast.audit.integrity import place_deliveries
 from causalcast.audit.left_out import Begun
 from causalcast.audit.members import FOREVER, Attendance
-from causalcast.audit.stays import Stays
+from causalcast.audit.stays import Stays, next_number, reaches
 from causalcast.audit.view import View
 from causalcast.audit.violations import Replay
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
     from causalcast.audit.cover import Reach
     from causalcast.audit.digests import Bodies, LogIndex
     from causalcast.audit.judgement import Judged
-    from causalcast.audit.left_out import Numbers
+    from causalcast.audit.left_out import LeftOut, Numbers
     from causalcast.audit.topic_clock import Joiner, TopicClock
 
     Ints = NDArray[np.int64]
@@ -101,11 +101,24 @@ class Turnover:
         if log is not None:
             place_deliveries(view, log)
         entitle(view)
-        return Stays(view, process in self.gone)
+        return Stays(view, process in self.gone, process in self.away)
 
 
-def begun_of(topic: TopicClock, ranks: Ints, before: Mapping[str, Begun]) -> dict[str, Begun]:
-    """Return, of each who came late and whose first message since is left out now, what follows that message."""
+def begun_of(
+    topic: TopicClock, ranks: Ints, left_out: LeftOut, stays: Mapping[str, Stays], upto: Limits
+) -> dict[str, Begun]:
+    """Return, of each who came late and whose first message since is left out now, what follows that message.
+
+    Args:
+        topic: the clock.
+        ranks: how many of each origin's messages are left out now.
+        left_out: what was known of those that were left out before.
+        stays: what those did who came or are gone.
+        upto: the numbers of `ranks`, and those of origins that are not there any more.
+    """
+    before = left_out.begun.get(topic.topic, {})
+    after = left_out.after.get(topic.topic, {})
+    away = {process: stay.seen() for process, stay in stays.items() if stay.speaks and not stay.open}
 
     def since(joiner: Joiner, rank: int, known: Ints | None, old: Numbers | None) -> Numbers | None:
         if known is None and (joiner.origin < 0 or rank > ranks[joiner.origin]):
@@ -116,8 +129,12 @@ def begun_of(topic: TopicClock, ranks: Ints, before: Mapping[str, Begun]) -> dic
             first[joiner.origin] = rank
         some = np.flatnonzero(first <= np.diff(topic.starts))
         numbers = topic.counters[topic.starts[some] + first[some] - 1].tolist()
+        follow = dict(zip([topic.origins[a] for a in some.tolist()], numbers, strict=True))
+        for process, seen in away.items():
+            if process not in follow and ((known is not None and process in after) or reaches(topic, seen, first)):
+                follow[process] = next_number(topic, process, upto)
         # Who followed it does so for ever: of each the least number counts.
-        return dict(zip([topic.origins[a] for a in some.tolist()], numbers, strict=True)) | dict(old or {})
+        return follow | dict(old or {})
 
     found: dict[str, Begun] = dict(before)
     for joiner in topic.joiners:
@@ -134,7 +151,6 @@ def bonds_of(
     ranks: Ints,
     last: Ints,
     stays: Mapping[str, Stays],
-    gone: Collection[str],
     upto: Limits,
 ) -> Reach:
     """Return what processes sent, or will send, after a message that stays, where their rows do not tell.
@@ -152,9 +168,13 @@ def bonds_of(
         rows = np.append(topic.seq[block], FOREVER)
         least = int(np.searchsorted(numbers, upto.get(process, 0) + 1))
         at = (topic.past[last, block] <= ranks[last][:, None]).sum(axis=1)
-        wanted = (last != a) & ((at < counters.size) | (process not in gone))
+        follows = np.full(last.size, stay.speaks)
+        if stay.speaks and not stay.open:
+            # All others follow whatever is settled.
+            follows = stay.knows()[last] > ranks[last]
+        wanted = (last != a) & ((at < counters.size) | follows)
         at = np.maximum(at, min(least, counters.size))
-        if stay is not None and stay.view.spans:
+        if stay.view.spans:
             wanted &= (stay.view.position[staying] == 0) | (stay.view.position[staying] > rows[at])
         for i in np.flatnonzero(wanted).tolist():
             number = max(int(numbers[at[i]]), upto.get(process, 0) + 1)
