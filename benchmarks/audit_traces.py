@@ -83,16 +83,29 @@ def _words(codes: NDArray[np.int64], words: list[str]) -> pa.Array:
     return pa.DictionaryArray.from_arrays(codes, words).cast(pa.string())
 
 
-def write_lines(folder: Path, processes: int, events: int) -> int:
-    """Write the same run as JSON lines, one file per process; return the number of rows."""
+def write_lines(folder: Path, processes: int, events: int, *, faults: int = 0) -> int:
+    """Write the same run as JSON lines, one file per process; return the number of rows.
+
+    With `faults`, each process delivers its next two messages in the wrong order after each so many rows.
+    """
     rows = write_trace(folder, processes, events)
     for path in sorted(folder.glob("*.parquet")):
         encode = msgspec.json.Encoder().encode_lines
         with path.with_suffix(".jsonl").open("wb") as file:
             for batch in pq.ParquetFile(path).iter_batches():
-                file.write(encode({k: v for k, v in row.items() if v is not None} for row in batch.to_pylist()))
+                lines = [{k: v for k, v in row.items() if v is not None} for row in batch.to_pylist()]
+                for at in range(faults, len(lines), faults) if faults else ():
+                    _exchange(lines, at)
+                file.write(encode(lines))
         path.unlink()
     return rows
+
+
+def _exchange(rows: list[dict[str, object]], at: int) -> None:
+    """Let two deliveries behind a row change places in their log."""
+    one, other = [row for row in rows[at : at + 50] if row["event"] == "deliver"][:2]
+    for name in ("origin", "counter"):
+        one[name], other[name] = other[name], one[name]
 
 
 def write_turnover(folder: Path, processes: int, events: int, *, to_the_end: bool = False) -> int:

@@ -102,7 +102,7 @@ def numpy_audit(folder: Path) -> dict[str, Any]:
         digests.extend(digest(process, rows) for process, rows in split(table.filter(valid)))
     logs = {index.process: index for index, _ in digests}
     known = build_clock(list(logs.values()))
-    collection = Collection(known.clock, None)
+    collection = Collection(known.clock)
     collection.add_log_findings(known.findings)
     for _, body in digests:
         collection.add(replay(body, logs[body.process].marks, known.clock), body.names)
@@ -307,10 +307,16 @@ def _both_again(events: int) -> list[Case]:
             lambda folder, rows: write_turnover(folder, 50, rows, to_the_end=True),
             events,
         ),
+        _again(
+            "10 processes that deliver two in the wrong order after each 2,000 rows",
+            lambda folder, rows: write_lines(folder, 10, rows, faults=2_000),
+            events,
+            "fail",
+        ),
     ]
 
 
-def _again(name: str, make: Callable[[Path, int], int], events: int) -> Case:
+def _again(name: str, make: Callable[[Path, int], int], events: int, verdict: str = "pass") -> Case:
     """A run, and a second one with the same output folder after every log has grown by one per cent.
 
     What a run costs that has little to do is measured too, and taken from each: a full run of a trace of `LITTLE`
@@ -337,7 +343,7 @@ def _again(name: str, make: Callable[[Path, int], int], events: int) -> Case:
         full = measure("spark", trace, Path(folder) / "full")
         start = measure("spark", little, Path(folder) / "little out")
         again = measure("spark", little, Path(folder) / "little out")
-    if not (second["verdict"] == full["verdict"] == "pass" and second["events"] == full["events"] == rows):
+    if not (second["verdict"] == full["verdict"] == verdict and second["events"] == full["events"] == rows):
         raise SystemExit(f"the later run and the full one disagree: {second}, {full}")
     work = full["cpu_seconds"] - start["cpu_seconds"]
     figures = _figures(full, rows) | {

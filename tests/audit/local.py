@@ -60,7 +60,7 @@ def findings_of(digests: Sequence[tuple[LogIndex, LogBody]], crashed: Sequence[s
     """Run clock and replay on digests."""
     logs = {index.process: index for index, _ in digests}
     known = build_clock(list(logs.values()), crashed)
-    collection = Collection(known.clock, None)
+    collection = Collection(known.clock)
     collection.add_log_findings(known.findings)
     for _, body in digests:
         collection.add(replay(body, logs[body.process].marks, known.clock), body.names)

@@ -360,11 +360,73 @@ def with_traffic(rng: random.Random, rows: list[Row]) -> list[Row]:
     return [row for log in logs.values() for row in log]
 
 
+def with_faults(rng: random.Random, rows: list[Row]) -> list[Row]:
+    """Return rows with faults in the first half of the time, of kinds that nothing to come can mend."""
+    half = max(row["at"] for row in rows) / 2
+    logs: dict[str, list[Row]] = {}
+    for row in rows:
+        logs.setdefault(row["process"], []).append(row)
+    sent = [row for row in rows if row["event"] == "broadcast" and row["at"] <= half]
+    told = ("origin", "counter", "topic", "payload_bytes", "context")
+
+    def swap(log: list[Row], i: int) -> None:
+        if log[i]["event"] in ("deliver", "stable", "broadcast"):
+            near = range(i + 1, min(i + 8, len(log)))
+            others = [j for j in near if log[j]["event"] == log[i]["event"] != "broadcast"]
+            own = [j for j in near if log[j]["event"] == "deliver" and log[j]["origin"] == log[j]["process"]]
+            for j in (others + own)[:1]:
+                for key in ("event", *told):
+                    one, other = log[i].pop(key, None), log[j].pop(key, None)
+                    log[i] |= {} if other is None else {key: other}
+                    log[j] |= {} if one is None else {key: one}
+
+    def again(log: list[Row], i: int) -> None:
+        if log[i]["event"] in ("deliver", "stable"):
+            j = rng.randrange(i, min(i + 12, len(log)))
+            log.insert(j + 1, log[i] | {"at": log[j]["at"] + 0.5})
+
+    def alter(log: list[Row], i: int) -> None:
+        if log[i]["event"] == "deliver":
+            log[i]["payload_bytes"] = 99
+
+    def misname(log: list[Row], i: int) -> None:
+        tag = log[i].get("context")
+        if tag is not None:
+            other = rng.choice([row for row in sent if row.get("topic") == log[i].get("topic")] or [log[i]])
+            dot = [other["origin"], other["counter"]]
+            log[i]["context"] = rng.choice((tag[1:], [*tag, dot], [dot]))
+
+    def hurry(log: list[Row], i: int) -> None:
+        if log[i]["event"] == "stable":
+            log.insert(max(i - rng.randint(1, 6), 0), log.pop(i))
+            for row, at in zip(log, sorted(row["at"] for row in log), strict=True):
+                row["at"] = at
+
+    for _ in range(rng.randint(1, 9)):
+        log = logs[rng.choice(sorted(logs))]
+        early = [i for i, row in enumerate(log) if row["at"] <= half]
+        if early and sent:
+            rng.choice((swap, swap, again, alter, misname, hurry))(log, rng.choice(early))
+    for log in logs.values():
+        for seq, row in enumerate(log, start=1):
+            row["seq"] = seq
+    return [row for log in logs.values() for row in log]
+
+
 def steady_trace(
-    rng: random.Random, kind: type[Steady] = Steady, *, traffic: random.Random | None = None
+    rng: random.Random,
+    kind: type[Steady] = Steady,
+    *,
+    traffic: random.Random | None = None,
+    faults: random.Random | None = None,
 ) -> tuple[list[Row], tuple[str, ...]]:
-    """Return rows by the time when they came, and who is said to have crashed; with `traffic`, it says of which."""
+    """Return rows by the time when they came, and who is said to have crashed.
+
+    With `traffic`, it says of which messages; with `faults`, there are such as nothing to come can mend.
+    """
     rows = kind(rng).run(rng.randint(*kind.steps))
+    if faults is not None:
+        rows = with_faults(faults, rows)
     if traffic is not None:
         rows = with_traffic(traffic, rows)
     if rng.random() < kind.anew:

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from causalcast.audit import findings
+from causalcast.audit import findings, findings_file
 from causalcast.audit.bundles import split
 from causalcast.audit.clocks import build_clock
 from causalcast.audit.findings import SAMPLE, Case, Collection
+from causalcast.audit.findings_file import FindingsFile
 from causalcast.audit.judgement import Judged
 from causalcast.audit.logs import digest
 from causalcast.audit.measures import Measures
 from causalcast.audit.replay import replay
-from tests.audit.local import table
+from causalcast.audit.violations import KINDS
+from tests.audit.local import judge, table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,7 +48,7 @@ def test_a_full_sample_holds_what_comes_first_in_whatever_order_processes_come()
     clock, found = replays(90)
     every: list[Case] = []
     for result, body in found:
-        alone = Collection(clock, None)
+        alone = Collection(clock)
         alone.add(result, body.names)
         every += alone.sample()
     kinds = Counter(case.kind for case in every)
@@ -56,7 +58,7 @@ def test_a_full_sample_holds_what_comes_first_in_whatever_order_processes_come()
 
     for seed in range(4):
         random.Random(seed).shuffle(found)
-        collection = Collection(clock, None)
+        collection = Collection(clock)
         for result, body in found:
             collection.add(result, body.names)
 
@@ -66,15 +68,18 @@ def test_a_full_sample_holds_what_comes_first_in_whatever_order_processes_come()
 
 
 def test_the_file_has_all_findings_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(findings, "_ROWS_PER_WRITE", 7)
+    monkeypatch.setattr(findings, "AT_ONCE", 7)
+    monkeypatch.setattr(findings_file, "AT_ONCE", 7)
     clock, found = replays(40)
-    with Collection(clock, tmp_path / "findings.parquet") as collection:
+    with FindingsFile(tmp_path / "findings.parquet") as file:
+        collection = Collection(clock, file)
         for result, body in found:
             collection.add(result, body.names)
 
     rows = pq.read_table(tmp_path / "findings.parquet").to_pylist()
     assert Counter(row["kind"] for row in rows) == collection.counts
-    assert [row["process"] for row in rows] == sorted(row["process"] for row in rows)
+    order = [(row["process"], KINDS.index(row["kind"]), row["seq"] or 0) for row in rows]
+    assert order == sorted(order)
     assert pq.ParquetFile(tmp_path / "findings.parquet").num_row_groups > 10
 
 
@@ -92,3 +97,15 @@ def test_what_was_never_broadcast_keeps_its_name_when_a_log_is_digested_anew() -
 
     assert first["b"][1].names != again["b"][0].names
     assert "c:99" in {case.message for case in judged.collect().sample()}
+
+
+def test_the_first_root_of_a_culprit_explains_what_follows_from_it() -> None:
+    def row(process: str, seq: int, event: str, origin: str, counter: int) -> dict[str, Any]:
+        return {"process": process, "seq": seq, "event": event, "origin": origin, "counter": counter}
+
+    # B delivers a:2 and a:3 before a:1, and that three times.
+    rows = [row("a", number, "broadcast", "a", number) for number in (1, 2, 3)]
+    rows += [row("b", seq, "deliver", "a", number) for seq, number in enumerate((2, 3, 1, 1, 1), start=1)]
+    found = [(case.kind, case.at, case.explains) for case in judge(rows) if case.root]
+
+    assert sorted(found) == [("duplicate", 4, 1), ("duplicate", 5, 0), ("fifo-order", 1, 0)]

@@ -301,6 +301,8 @@ def test_a_run_that_is_killed_anywhere_is_repeated_as_if_it_had_not_been(
     trace.mkdir()
     (trace / "ab.jsonl").write_text("\n".join(lines(PAIR)) + "\n")
     (trace / "c.jsonl").write_text("\n".join(lines(THIRD[:2])) + "\n")
+    # Where a log has a hole, the later run looks at everything.
+    (trace / "d.jsonl").write_text("\n".join(lines([row | {"seq": 5} for row in log("d", "deliver a:1")])) + "\n")
     base.mkdir()
     if later:
         audited(trace, base)

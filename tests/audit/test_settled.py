@@ -118,7 +118,7 @@ class Logs:
         self.seq: dict[str, int] = {}
         self.sent: dict[tuple[str, str | None], int] = {}
         self.heads: list[list[Any]] = []
-        self.told = False
+        self.told = self.stable = False
         trace.mkdir()
 
     def add(self, process: str, event: str, dot: tuple[str, int] | None = None, **more: Any) -> None:
@@ -138,7 +138,7 @@ class Logs:
         self, number: int, names: tuple[str, ...] = NAMES, *others: str, told: bool = False, stable: bool = True
     ) -> None:
         """Let `names` broadcast and `others` deliver only; with `told`, with tags and, but for `stable`, stability."""
-        self.told = told
+        self.told, self.stable = told, told and stable
         for _ in range(number):
             for topic in self.topics:
                 for name in names:
@@ -148,7 +148,7 @@ class Logs:
                     for other in (*names, *others):
                         if other != name:
                             self.add(other, "deliver", dot, topic=topic)
-                    for other in (*names, *others) if told and stable else ():
+                    for other in (*names, *others) if self.stable else ():
                         self.add(other, "stable", dot, topic=topic)
 
 

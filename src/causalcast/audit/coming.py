@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from causalcast.audit.events import EVICT, JOIN, LEAVE
+from causalcast.audit.events import EVICT, JOIN, LEAVE, SUBSCRIBE
 from causalcast.audit.ranges import heads_of
 from causalcast.audit.spans import NO_TIMES
 
@@ -77,6 +77,14 @@ def may_turn(settled: Settled, rows: LogColumns, log: Ints) -> bool:
     # Who has not joined was there from the start, and had to have all that is settled.
     late = joins | settled.subscriptions
     return bool(np.where(fresh, late, ~settled.gone | (settled.away & begins))[asked].all())
+
+
+def may_excuse(settled: Settled, rows: LogColumns, log: Ints) -> bool:
+    """Whether somebody comes again to where something was found of tags: what they say may have come with a state."""
+    words = [*rows.names, ""]
+    found = np.array([name in settled.concluded.tags for name in words], dtype=bool)
+    comes = (rows.event == JOIN) | ((rows.event == SUBSCRIBE) & found[rows.topic])
+    return bool((comes & (settled.last[log] > 0)).any())
 
 
 def _first_events(rows: LogColumns, log: Ints, among: NDArray[np.bool_], number: int) -> Ints:

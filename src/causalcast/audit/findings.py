@@ -7,22 +7,20 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from causalcast.audit import violations as reasons
-from causalcast.audit.outputs import unfinished
+from causalcast.audit.findings_file import AT_ONCE
 from causalcast.audit.result import Finding
-from causalcast.audit.violations import KINDS
+from causalcast.audit.violations import KINDS, PROPERTY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
-    from types import TracebackType
+    from collections.abc import Iterable, Iterator, Sequence
 
     from causalcast.audit.clocks import Clock
+    from causalcast.audit.conclusions import Conclusions
+    from causalcast.audit.findings_file import FindingRows, FindingsFile
     from causalcast.audit.log_findings import LogFinding
-    from causalcast.audit.result import FindingKind
+    from causalcast.audit.result import FindingKind, SpaceTime
     from causalcast.audit.violations import Replay, Violations
 
     Ints = np.ndarray[Any, np.dtype[np.int64]]
@@ -31,39 +29,6 @@ SAMPLE: Final = 200
 """Findings of one kind that a result holds."""
 SUSPECTS: Final = 10
 _STABILITY: Final = frozenset({"stable-order", "unstable"})
-
-PROPERTY: Final[dict[FindingKind, str]] = {
-    "causal-order": "P3",
-    "fifo-order": "P3",
-    "missing-cause": "P3",
-    "undelivered": "P2",
-    "duplicate": "P1",
-    "not-broadcast": "P1",
-    "altered": "P1",
-    "stable-order": "P5",
-    "unstable": "P6",
-    "tag-mismatch": "P4",
-    "reused-identifier": "P1",
-    "absent-log": "trace",
-}
-"""The property that a kind violates; `trace` for what is wrong with the logs and not with the system."""
-
-_FINDINGS_SCHEMA: Final = pa.schema(
-    [
-        ("property", pa.string()),
-        ("kind", pa.string()),
-        ("process", pa.string()),
-        ("topic", pa.string()),
-        ("message", pa.string()),
-        ("cause", pa.string()),
-        ("seq", pa.int64()),
-        ("cause_seq", pa.int64()),
-        ("root", pa.bool_()),
-        ("culprit", pa.string()),
-        ("detail", pa.string()),
-    ]
-)
-_ROWS_PER_WRITE: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +50,10 @@ class Case:
     effect_at: int = 0
     culprit: str | None = None
     explains: int = 0
+    settled: bool = False
+    """Whether its messages are settled: then the clock does not have them any more, and its `picture` was drawn
+    before, if it may be wanted."""
+    picture: SpaceTime | None = None
 
     @property
     def order(self) -> tuple[Any, ...]:
@@ -108,36 +77,21 @@ class Case:
 
 
 class Collection:
-    """Counts all violations, keeps a sample of each kind, and writes every one to Parquet when asked to."""
+    """Counts all violations, keeps a sample of each kind, and hands every one to a file when there is one."""
 
-    def __init__(self, clock: Clock, path: Path | None) -> None:
+    def __init__(self, clock: Clock, file: FindingsFile | FindingRows | None = None) -> None:
         self.clock = clock
         self.counts: Counter[str] = Counter()
         self.roots: Counter[str] = Counter()
-        self._suspects: Counter[str] = Counter()
+        self.suspected: Counter[str] = Counter()
+        """How many roots each process has."""
         self._sample: dict[FindingKind, list[Case]] = {kind: [] for kind in KINDS}
         self._bars: dict[FindingKind, tuple[bool, str]] = {}
         """Where the sample of a kind is full: whether the last of it is no root, and of which process it is."""
-        self._unwritten: list[Case] = []
-        self._path = path
-        self._writer: pq.ParquetWriter | None = None
-        if path is not None:
-            self._writer = pq.ParquetWriter(unfinished(path), _FINDINGS_SCHEMA, compression="zstd")
+        self._file = file
 
-    def __enter__(self) -> Collection:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._writer is not None and self._path is not None:
-            self._write_out()
-            self._writer.close()
-            if kind is None:
-                unfinished(self._path).replace(self._path)
-
-    def add_log_findings(self, findings: Iterable[LogFinding]) -> None:
-        """Add what the logs themselves brought to light."""
+    def add_log_findings(self, findings: Iterable[LogFinding]) -> list[Case]:
+        """Add what the logs themselves brought to light; return it."""
         cases = [
             Case(
                 kind=f.kind,
@@ -157,8 +111,15 @@ class Collection:
         self._keep(cases)
         self.counts.update(case.kind for case in cases)
         self.roots.update(case.kind for case in cases if case.root)
-        self._suspects.update(case.process for case in cases if case.root and case.process is not None)
-        self._write(cases)
+        self.suspected.update(case.process for case in cases if case.root and case.process is not None)
+        return cases
+
+    def add_concluded(self, concluded: Conclusions) -> None:
+        """Add what was found of messages that are settled; it is in the file already."""
+        self._keep(concluded.sample)
+        self.counts += concluded.counts
+        self.roots += concluded.roots
+        self.suspected += concluded.suspected
 
     def add(self, replay: Replay, names: Sequence[str]) -> None:
         """Add one process's violations; `names` are those that the process's log had when it was replayed."""
@@ -167,22 +128,20 @@ class Collection:
             self.counts[kind] += len(violations)
             if roots := int(violations.root.sum()):
                 self.roots[kind] += roots
-                self._suspects[replay.process] += roots
+                self.suspected[replay.process] += roots
         shown = any(self._may_be_shown(replay.process, part) for part in replay.violations)
-        if self._writer is None and not shown:
+        if self._file is None and not shown:
             return
-        effects = _first_effects(replay)
-        culprits = _culprits(replay)
-        explained = _explained(replay, culprits) if shown else Counter()
-        for violations, culprit in zip(replay.violations, culprits, strict=True):
-            if shown:
-                some = np.lexsort((violations.at, ~violations.root))[:SAMPLE]
-                cases = self._cases(replay.process, violations, names, some, effects, culprit)
-                self._keep([_with_explained(case, culprit[i], explained) for case, i in zip(cases, some, strict=True)])
-            if self._writer is not None:
-                for start in range(0, len(violations), _ROWS_PER_WRITE):
-                    part = np.arange(start, min(len(violations), start + _ROWS_PER_WRITE))
-                    self._write(self._cases(replay.process, violations, names, part, effects, culprit))
+        naming = _Naming(replay, names, _first_effects(replay), _culprits(replay))
+        if shown:
+            explains = _explaining(replay, naming.culprits)
+            for k, part in enumerate(replay.violations):
+                some = np.lexsort((part.at, ~part.root))[:SAMPLE]
+                cases = self._cases(naming, k, some)
+                self._keep(_with_explained(case, explains[k].get(i, 0)) for case, i in zip(cases, some, strict=True))
+        if self._file is not None:
+            for cases in self._in_order(naming):
+                self._file.add(cases)
 
     def _may_be_shown(self, process: str, violations: Violations) -> bool:
         """Return whether any of one process's violations can come before what a full sample has."""
@@ -198,9 +157,25 @@ class Collection:
     @property
     def suspects(self) -> tuple[tuple[str, int], ...]:
         """The processes with the most roots."""
-        return tuple(sorted(self._suspects.items(), key=lambda item: (-item[1], item[0]))[:SUSPECTS])
+        return tuple(sorted(self.suspected.items(), key=lambda item: (-item[1], item[0]))[:SUSPECTS])
 
-    def _keep(self, cases: list[Case]) -> None:
+    def _in_order(self, naming: _Naming) -> Iterator[list[Case]]:
+        """Yield all violations of a process by topic, kind and row, some at once."""
+        groups: dict[tuple[str, int], list[int]] = {}
+        for k, part in enumerate(naming.replay.violations):
+            groups.setdefault((part.topic, part.kind), []).append(k)
+        for _, group in sorted(groups.items()):
+            parts = [naming.replay.violations[k] for k in group]
+            at = np.concatenate([part.at for part in parts])
+            of = np.repeat(np.array(group, dtype=np.int64), [len(part) for part in parts])
+            place = np.concatenate([np.arange(len(part)) for part in parts])
+            order = np.argsort(at, kind="stable")
+            for start in range(0, order.size, AT_ONCE):
+                chosen = order[start : start + AT_ONCE]
+                found = {k: iter(self._cases(naming, k, place[chosen[of[chosen] == k]])) for k in group}
+                yield [next(found[k]) for k in of[chosen].tolist()]
+
+    def _keep(self, cases: Iterable[Case]) -> None:
         for case in cases:
             kept = self._sample[case.kind]
             kept.append(case)
@@ -212,15 +187,9 @@ class Collection:
         kept.sort(key=lambda case: case.order)
         del kept[SAMPLE:]
 
-    def _cases(
-        self,
-        process: str,
-        violations: Violations,
-        names: Sequence[str],
-        chosen: Ints,
-        effects: dict[tuple[str, int], tuple[int, int]],
-        culprits: Ints,
-    ) -> list[Case]:
+    def _cases(self, naming: _Naming, number: int, chosen: Ints) -> list[Case]:
+        violations, names, culprits = naming.replay.violations[number], naming.names, naming.culprits[number]
+        process, effects = naming.replay.process, naming.effects
         topic = self.clock.topics[violations.topic]
         kind = KINDS[violations.kind]
         cases = []
@@ -253,30 +222,15 @@ class Collection:
             )
         return cases
 
-    def _write(self, cases: list[Case]) -> None:
-        if self._writer is not None:
-            self._unwritten += cases
-            if len(self._unwritten) >= _ROWS_PER_WRITE:
-                self._write_out()
 
-    def _write_out(self) -> None:
-        cases, self._unwritten = self._unwritten, []
-        if self._writer is None or not cases:
-            return
-        rows = {
-            "property": [PROPERTY[case.kind] for case in cases],
-            "kind": [case.kind for case in cases],
-            "process": [case.process for case in cases],
-            "topic": [case.topic or None for case in cases],
-            "message": [case.message for case in cases],
-            "cause": [case.cause for case in cases],
-            "seq": [case.at or None for case in cases],
-            "cause_seq": [case.cause_at or None for case in cases],
-            "root": [case.root for case in cases],
-            "culprit": [case.culprit for case in cases],
-            "detail": [case.detail for case in cases],
-        }
-        self._writer.write_table(pa.table(rows, schema=_FINDINGS_SCHEMA))
+@dataclass(frozen=True, slots=True)
+class _Naming:
+    """What tells of one process's violations what they are called."""
+
+    replay: Replay
+    names: Sequence[str]
+    effects: dict[tuple[str, int], tuple[int, int]]
+    culprits: list[Ints]
 
 
 def _first_effects(replay: Replay) -> dict[tuple[str, int], tuple[int, int]]:
@@ -323,22 +277,29 @@ def _first_reasons(rows: Ints, because: Ints) -> Ints:
         to = further
 
 
-def _explained(replay: Replay, culprits: list[Ints]) -> Counter[tuple[str, bool, int]]:
-    """Count the derived violations of each culprit."""
-    found: Counter[tuple[str, bool, int]] = Counter()
+def _explaining(replay: Replay, culprits: list[Ints]) -> list[dict[int, int]]:
+    """Return, for each part, which roots explain how many derived violations, those with the same culprit.
+
+    Where several roots share a culprit, the first has all.
+    """
+    derived: Counter[tuple[str, bool, int]] = Counter()
     for part, culprit in zip(replay.violations, culprits, strict=True):
         rows, numbers = np.unique(culprit[~part.root], return_counts=True)
         stability = KINDS[part.kind] in _STABILITY
         for row, number in zip(rows.tolist(), numbers.tolist(), strict=True):
-            found[part.topic, stability, row] += number
+            derived[part.topic, stability, row] += number
+    found: list[dict[int, int]] = []
+    for part, culprit in zip(replay.violations, culprits, strict=True):
+        roots = np.flatnonzero(part.root & (culprit >= 0)) if derived else culprit[:0]
+        roots = roots[np.argsort(part.at[roots], kind="stable")]
+        causes, first = np.unique(culprit[roots], return_index=True)
+        stability = KINDS[part.kind] in _STABILITY
+        explained = [derived.pop((part.topic, stability, row), 0) for row in causes.tolist()]
+        found.append(dict(zip(roots[first].tolist(), explained, strict=True)))
     return found
 
 
-def _with_explained(case: Case, culprit: int, explained: Counter[tuple[str, bool, int]]) -> Case:
-    """Give a root the number of what it explains; where two roots share a culprit, the first has it."""
-    if not case.root or culprit < 0:
-        return case
-    number = explained.pop((case.topic, case.kind in _STABILITY, int(culprit)), 0)
+def _with_explained(case: Case, number: int) -> Case:
     return replace(case, explains=number) if number else case
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from causalcast.audit.conclusions import NOTHING_CONCLUDED, PICTURES, Conclusions
 from causalcast.audit.findings import Case, Collection
+from causalcast.audit.findings_file import FindingsFile
 from causalcast.audit.measures import summary
 from causalcast.audit.notes import notes, summaries
 from causalcast.audit.result import AuditResult, Finding
@@ -23,28 +25,35 @@ if TYPE_CHECKING:
     from causalcast.audit.measures import Measures
     from causalcast.audit.violations import Replay
 
-PICTURES: Final = 20
-"""Roots that are drawn, spread over their kinds."""
-
 
 @dataclass(frozen=True, slots=True)
 class Judged:
     """A trace that was judged: its logs, what is known of its messages, its measures, and who needed a closer look.
 
-    Of what is settled the measures alone are there.
+    Of what is settled there are the measures alone, and what was found of it.
     """
 
     logs: dict[str, LogIndex]
     known: Known
     measures: Measures
     closely: list[Replay]
+    concluded: Conclusions = NOTHING_CONCLUDED
 
     def collect(self, findings: Iterable[LogFinding] = (), path: Path | None = None) -> Collection:
         """Collect all findings, those of the logs themselves first, and write them to `path` when there is one."""
-        with Collection(self.known.clock, path) as collection:
-            collection.add_log_findings(findings)
-            for replay_ in self.closely:
-                collection.add(replay_, replay_.names)
+        if path is None:
+            return self._collected(findings, None)
+        with FindingsFile(path, self.concluded.rows) as file:
+            return self._collected(findings, file)
+
+    def _collected(self, findings: Iterable[LogFinding], file: FindingsFile | None) -> Collection:
+        collection = Collection(self.known.clock, file)
+        of_logs = collection.add_log_findings(findings)
+        if file is not None:
+            file.add_of_logs(of_logs)
+        collection.add_concluded(self.concluded)
+        for replay in self.closely:
+            collection.add(replay, replay.names)
         return collection
 
     def result(
@@ -89,4 +98,5 @@ def _with_pictures(cases: list[Case], witness: Witness) -> Iterator[Finding]:
     drawn.update([i for i in roots if i not in drawn][: PICTURES - len(drawn)])
     for i, case in enumerate(cases):
         finding = case.finding()
-        yield replace(finding, picture=witness.picture(case)) if i in drawn else finding
+        picture = case.picture if case.settled else witness.picture(case) if i in drawn else None
+        yield replace(finding, picture=picture) if i in drawn else finding

@@ -1,12 +1,13 @@
 """What is settled in a trace: left out of its logs, the rest is judged as it would be with it.
 
 A message is *settled* when it was broadcast, every process that it concerns delivered it (and reported it stable, where
-that is reported at all), so did they with all that happened before it, and no finding names it. Every message to come
-follows the rows that its sender has, so nothing to come happens before a settled message, and nothing that is found
-later is about one. A log without the rows of settled messages is thus a log of the same findings, and what is measured
-adds up. Only this must hold of the rows to come (`Settled.takes`): they stand behind those that were read, are about
-messages that are not settled, and do not change who the settled ones concern. A message may be sent and received once
-it is settled: what each log received is kept (`received`).
+that is reported at all), and so did they with all that happened before it. Every message to come follows the rows that
+its sender has, so nothing to come happens before a settled message, and nothing that is found later is about one. What
+was found before is kept (`conclusions`), if it names settled messages alone and no row to come can change it; otherwise
+what it names is not settled. A log without the rows of settled messages is thus a log of the same findings, and what is
+measured adds up. Only this must hold of the rows to come (`Settled.takes`): they stand behind those that were read, are
+about messages that are not settled, and do not change who the settled ones concern. A message may be sent and received
+once it is settled: what each log received is kept (`received`).
 
 A message does not concern who is gone (`turnover`), whose log must not grow until it joins again, nor who joined and is
 not entitled to it. But what one who joined sends next must follow it, as what all others send does. What the rows of
@@ -32,7 +33,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from causalcast.audit.clocks import build_clock
-from causalcast.audit.coming import may_turn, standing
+from causalcast.audit.coming import may_excuse, may_turn, standing
 from causalcast.audit.events import BROADCAST, DELIVER, STABLE, SUBSCRIBE
 from causalcast.audit.judgement import Judged
 from causalcast.audit.logs import digest_logs
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from causalcast.audit.conclusions import Conclusions
     from causalcast.audit.cover import Reach
     from causalcast.audit.digests import Bodies, Indices, Marks
     from causalcast.audit.left_out import Begun, LeftOut
@@ -123,11 +125,14 @@ class Settled:
     short: frozenset[tuple[str, str, int]]
     """The messages of `rows` that `shortened` told of while their tags were whole."""
     measures: Measures
+    concluded: Conclusions
 
     def takes(self, rows: LogColumns, log: Ints) -> bool:
         """Whether logs may grow by these rows without a change to what is settled."""
         event = rows.event
         if bool((rows.seq <= self.last[log]).any()) or not may_turn(self, rows, log):
+            return False
+        if self.concluded.tags and may_excuse(self, rows, log):
             return False
         words = [*rows.names, ""]
         code = {word: i for i, word in enumerate(rows.names)}
@@ -221,11 +226,11 @@ class Settled:
             return None
         places = np.arange(len(self.processes))
         replays = replay_logs(bodies, places, known.clock)
-        judged = Judged(logs, known, *measured(known.clock, [(replays, places.tolist())]))
+        judged = Judged(logs, known, *measured(known.clock, [(replays, places.tolist())]), self.concluded)
         return None if self._names_what_stays(judged) else (judged, bodies)
 
     def _names_what_stays(self, judged: Judged) -> bool:
-        """Whether a finding names a message that is settled and not left out: its picture may have what is."""
+        """Whether a finding names a message that is settled and not left out, and another: what is may be between."""
         for replay in judged.closely:
             for part in replay.violations:
                 stays = self.stays.get(part.topic)
@@ -233,7 +238,8 @@ class Settled:
                     continue
                 clock = judged.known.clock.topics[part.topic]
                 numbers = np.array([stays.get(origin, 0) for origin in clock.origins], dtype=np.int64)
-                named = np.concatenate(part.named())
+                two = np.stack(part.named())
+                named = two[:, (two >= 0).sum(axis=0) > 1]
                 named = named[named >= 0]
                 if bool((clock.counters[named] <= numbers[clock.owner[named]]).any()):
                     return True

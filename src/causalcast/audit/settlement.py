@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from causalcast.audit.conclusions import NOTHING_CONCLUDED, conclude
 from causalcast.audit.cover import without_dots
 from causalcast.audit.events import STABLE
 from causalcast.audit.left_out import LeftOut
 from causalcast.audit.measures import Measures
+from causalcast.audit.naming import split
 from causalcast.audit.parts import merge, select
 from causalcast.audit.received import NOTHING_RECEIVED
 from causalcast.audit.receptions import Receptions
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 
 MOST_ROWS: Final = 2_000_000
 """Rows that are kept since they are not settled."""
+MOST_CONCLUDED: Final = 100_000
+"""Findings about settled messages that are kept."""
 
 
 class Settlement:
@@ -53,6 +57,9 @@ class Settlement:
         self.clock = judged.known.clock
         self.found = Settling(judged, bodies, earlier)
         self.short = earlier.short if earlier is not None else frozenset()
+        self.rest = judged.closely
+        """What was found and is not concluded."""
+        self.concluded = NOTHING_CONCLUDED
 
     def run(self, parts: Parts, covered: frozenset[str], last: Ints) -> Settled | None:
         """Return what is settled and what is left of `parts`; `None` where a later run is to look at the whole.
@@ -64,6 +71,10 @@ class Settlement:
         """
         upto = self.found.run()
         if upto is None:
+            return None
+        concluded, self.rest = split(self.judged, upto)
+        self.concluded = self.judged.concluded.with_others(conclude(self.judged, concluded))
+        if self.concluded.rows is not None and self.concluded.rows.num_rows > MOST_CONCLUDED:
             return None
         left = self._left(parts, upto)
         total = sum(index.rows for index in self.judged.logs.values())
@@ -138,6 +149,7 @@ class Settlement:
             log=log,
             short=frozenset((t, o, n) for t, o, n in self.short if n > upto.get(t, {}).get(o, 0)),
             measures=judged.measures,
+            concluded=self.concluded,
         )
 
     def _standing(self, upto: Limits) -> LeftOut:
@@ -156,12 +168,13 @@ class Settlement:
         found = alone.judge(settled.rows, settled.log)
         if found is None:
             return None
-        part = found[0]
-        here, there = self.judged.collect(), part.collect()
+        part = replace(found[0], concluded=NOTHING_CONCLUDED)
+        rest = replace(self.judged, closely=self.rest, concluded=NOTHING_CONCLUDED)
+        here, there = rest.collect(), part.collect()
         if (here.counts, here.roots, here.suspects) != (there.counts, there.roots, there.suspects):
             return None
         codes: dict[str, int] = {}
-        if not np.array_equal(_told(self.judged, codes), _told(part, codes)) or not self._same_past(part):
+        if not np.array_equal(_told(rest, codes), _told(part, codes)) or not self._same_past(part):
             return None
         if part.known.clock.grid != settled.grid:
             return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -11,7 +12,8 @@ import numpy as np
 from causalcast.audit.cover import reach_of
 from causalcast.audit.events import SUBSCRIBE, UNSUBSCRIBE
 from causalcast.audit.left_out import LeftOut
-from causalcast.audit.ranges import places
+from causalcast.audit.naming import Naming
+from causalcast.audit.ranges import keys_of, places
 from causalcast.audit.settled import MOST_PAIRS, limits_of
 from causalcast.audit.stays import Standing
 from causalcast.audit.tags import located
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from causalcast.audit.settled import Limits, Settled
     from causalcast.audit.stays import Stays
     from causalcast.audit.topic_clock import TopicClock
+    from causalcast.audit.violations import Violations
 
     Ints = NDArray[np.int64]
     Bools = NDArray[np.bool_]
@@ -42,6 +45,8 @@ MOST_FOUND: Final = 100_000
 """Findings up to which it is looked for what is settled."""
 _SILENT: Final = 10
 """Where nothing need become stable, more than one in so many settled messages must be so without reports."""
+_ROUNDS: Final = 10
+"""How often it is looked which messages findings keep from being settled, before all that they name are kept."""
 _FOREVER: Final = 2**62
 _DUPLICATE: Final = CODE["duplicate"]
 _STABLE_ORDER: Final = CODE["stable-order"]
@@ -85,8 +90,9 @@ class Settling:
         self.unknown: dict[tuple[str, str], list[tuple[int, str, int]]] = {}
         """What a process delivered in a topic that is not known yet: the row, the origin and the number."""
         self.doubled: set[tuple[str, str]] = set()
-        self.named: dict[str, list[Ints]] = {}
-        """By topic, the messages that findings name."""
+        """Where a process delivered, or reported stable, something more than once."""
+        self.found: dict[str, list[Violations]] = {}
+        """By topic, what was found."""
         self.sections: dict[tuple[str, str], _Section] = {}
         self.reach: dict[str, Reach] = dict(earlier.reach) if earlier is not None else {}
         self.stays: dict[str, dict[str, int]] = dict(earlier.stays) if earlier is not None else {}
@@ -134,7 +140,7 @@ class Settling:
                     self.unknown.setdefault(place, []).extend(told)
                 if found.kind in (_DUPLICATE, _STABLE_ORDER) and not unknown.all():
                     self.doubled.add(place)
-                self.named.setdefault(found.topic, []).append(np.concatenate(found.named()))
+                self.found.setdefault(found.topic, []).append(found)
 
     def _read_sections(self) -> bool:
         """Read what all did; return whether that was not too much."""
@@ -160,9 +166,10 @@ class Settling:
         cut = np.array([self.cut.get((process, topic), _FOREVER) for process, topic, _ in numbers], dtype=np.int64)
         topics = [topic for _, topic, _ in numbers]
         columns = (bodies.origin, bodies.counter, bodies.seq)
-        delivered = self._reach(bodies, topics, bodies.starts, sections, columns, cut, before)
+        doubled = np.array([(process, topic) in self.doubled for process, topic, _ in numbers], dtype=bool)
+        delivered = self._reach(bodies, topics, bodies.starts, sections, columns, cut, before, doubled)
         columns = (bodies.stable_origin, bodies.stable_counter, bodies.stable_seq)
-        stable = self._reach(bodies, topics, bodies.stable_starts, sections, columns, cut, before)
+        stable = self._reach(bodies, topics, bodies.stable_starts, sections, columns, cut, before, doubled)
         tags = np.diff(bodies.tag_starts)[sections] > 0
         code = {name: i for i, name in enumerate(bodies.names)}
         for i, (process, topic, k) in enumerate(numbers):
@@ -173,14 +180,12 @@ class Settling:
             # What it sent after something that nobody is known to have sent may follow that.
             sent = index.counter[index.seq < cut[i]]
             floor = self._floors.get(topic, {}).get(process, 0)
-            doubled = (process, topic) in self.doubled
             whole = sent[-1:] == floor + sent.size if process not in self.across else (sent[1:] > sent[:-1]).all()
-            contiguous = not doubled and sent.size and bool(whole)
-            nothing = before.reshape(-1, wide)[i]
+            contiguous = sent.size and bool(whole)
             self.sections[process, topic] = _Section(
                 names=code,
-                delivered=nothing if doubled else delivered[i],
-                stable=nothing if doubled else stable[i],
+                delivered=delivered[i],
+                stable=stable[i],
                 explicit=bool(bodies.explicit[k]) or bool(np.isin(mine, index.counter).any()),
                 sent=int(sent[-1]) if contiguous else floor,
                 tags=bool(tags[i]) or (self.earlier is not None and topic in self.earlier.tagged),
@@ -195,14 +200,21 @@ class Settling:
         columns: tuple[Ints, Ints, Ints],
         cut: Ints,
         before: Ints,
+        doubled: Bools,
     ) -> Ints:
-        """Return up to which number each section has all messages of each name, among its rows before `cut`."""
+        """Return up to which number each section has all messages of each name, among its rows before `cut`.
+
+        Of those that are `doubled` the first row about each message counts.
+        """
         wide = before.size // max(sections.size, 1)
         first, sizes = starts[sections], starts[sections + 1] - starts[sections]
         rows = places(first, sizes)
         of = np.repeat(np.arange(sections.size), sizes)
         origin, counter, seq = (column[rows] for column in columns)
         early = seq < cut[of]
+        twice = np.flatnonzero(early & doubled[of])
+        early[twice] = False
+        early[twice[np.unique(keys_of(of[twice], origin[twice], counter[twice]), return_index=True)[1]]] = True
         key = (of * wide + origin)[early]
         number = np.bincount(key, minlength=before.size)
         highest = before.copy()
@@ -296,19 +308,13 @@ class Settling:
         if len(those) * len(clock.origins) > MOST_PAIRS or len(those) * clock.messages > MOST_PLACES:
             return {}
         stays = {process: self.turnover.stays(process, clock) for process in those}
-        ranks = self._ranks(topic, clock, self._reached(topic, clock, stays, stable=clock.stability))
-        if clock.stability and not clock.stability_owed:
-            most = self._ranks(topic, clock, self._reached(topic, clock, stays, stable=False))
-            if topic in self.silent or int((most - ranks).sum()) * _SILENT > sum(before.values()) + int(most.sum()):
-                self.silent.add(topic)
-                ranks = most
         tagged = self._tagged(topic)
+        ranks = self._settled(topic, clock, stays, tagged=tagged)
         self.lost[topic] = self._unknown(topic, stays)
         if tagged or clock.stability:
-            ranks = np.minimum(ranks, _before_the_rest(clock, ranks))
             for origin, number in _lost(clock, ranks).items():
                 self.lost[topic][origin] = min(number, self.lost[topic].get(origin, number))
-        left = np.maximum(ranks - 1, 0) if tagged else ranks
+        left = _left(ranks, tagged=tagged)
         found = dict(before)
         for a in np.flatnonzero(left).tolist():
             found[clock.origins[a]] = int(clock.counters[clock.starts[a] + left[a] - 1])
@@ -328,6 +334,32 @@ class Settling:
         number = sum(due.size for dues in self.dues[topic].values() for due in dues)
         number += sum(begun.size for begun in self.begun.get(topic, {}).values())
         return found if number <= MOST_PAIRS else {}
+
+    def _settled(self, topic: str, clock: TopicClock, stays: Mapping[str, Stays], *, tagged: bool) -> Ints:
+        """Return how many of each origin's messages are settled."""
+        reached = self._reached(topic, clock, stays, stable=clock.stability)
+        silent = clock.stability and not clock.stability_owed
+        at_most = self._reached(topic, clock, stays, stable=False) if silent else reached
+        before = sum(self.upto.get(topic, {}).values())
+        naming = Naming(clock, self.found.get(topic, ()))
+        bad = ~clock.logged
+        bad[naming.held] = True
+        bad[self._naming_unknown(topic, clock)] = True
+        stayed = np.array([tagged and origin in self.stays.get(topic, ()) for origin in clock.origins], dtype=bool)
+        for rounds in count():
+            ranks = _ranks(clock, reached.copy(), bad)
+            if silent:
+                most = _ranks(clock, at_most.copy(), bad)
+                if topic in self.silent or int((most - ranks).sum()) * _SILENT > before + int(most.sum()):
+                    self.silent.add(topic)
+                    ranks = most
+            if tagged or clock.stability:
+                ranks = np.minimum(ranks, _before_the_rest(clock, ranks))
+            torn = naming.torn(_left(ranks, tagged=tagged), stayed | (ranks > 0) if tagged else stayed)
+            if torn.size == 0:
+                break
+            bad[torn if rounds < _ROUNDS else naming.every] = True
+        return ranks
 
     def _turning(self, topic: str, clock: TopicClock, *, quiet: bool) -> frozenset[str]:
         """Return who came or is gone, and where that is enough, who need not have everything for another reason."""
@@ -369,15 +401,16 @@ class Settling:
         quiet = self._quiet(topic, clock)
         ended = self.turnover.ended.get(topic, ())
         for process, stay in stays.items():
-            place = (process, topic)
             if stay.silent or process in ended or (quiet and not stay.open):
                 continue
-            if not stay.open or place in self.doubled:
+            if not stay.open:
                 return np.zeros_like(ranks)
             # Without tags and stability it is told of each message whether it follows what is left out. What comes
             # later to one who has nothing that follows it would have the whole trace looked at.
             sends = not quiet or stay.begun
-            np.minimum(ranks, stay.reached(self.cut.get(place, _FOREVER), stable=stable, sends=sends), out=ranks)
+            np.minimum(
+                ranks, stay.reached(self.cut.get((process, topic), _FOREVER), stable=stable, sends=sends), out=ranks
+            )
         return ranks
 
     def _begun_late(self, topic: str, clock: TopicClock) -> frozenset[str]:
@@ -414,23 +447,28 @@ class Settling:
                 found.append(of[(dots < 0) & (of >= 0)])
         return np.concatenate(found)
 
-    def _ranks(self, topic: str, clock: TopicClock, ranks: Ints) -> Ints:
-        """Return how many of each origin's messages are settled, given how many all of those concerned have."""
-        bad = ~clock.logged
-        named = np.concatenate(self.named.get(topic, [np.zeros(0, dtype=np.int64)]))
-        bad[named[named >= 0]] = True
-        bad[self._naming_unknown(topic, clock)] = True
-        for a in np.unique(clock.owner[bad]).tolist():
-            ranks[a] = min(int(ranks[a]), int(bad[clock.block(a)].argmax()))
-        while True:
-            last = np.flatnonzero(ranks)
-            reached = clock.past[:, clock.starts[last] + ranks[last] - 1]
-            beyond = last[(reached > ranks[:, None]).any(axis=0)]
-            if beyond.size == 0:
-                return ranks
-            for a in beyond.tolist():
-                mine = clock.past[:, clock.starts[a] : clock.starts[a] + ranks[a]]
-                ranks[a] = int((mine > ranks[:, None]).any(axis=0).argmax())
+
+def _ranks(clock: TopicClock, ranks: Ints, bad: Bools) -> Ints:
+    """Return how many of each origin's messages are settled, given how many all of those concerned have.
+
+    Those that are `bad` are not, nor what follows them.
+    """
+    for a in np.unique(clock.owner[bad]).tolist():
+        ranks[a] = min(int(ranks[a]), int(bad[clock.block(a)].argmax()))
+    while True:
+        last = np.flatnonzero(ranks)
+        reached = clock.past[:, clock.starts[last] + ranks[last] - 1]
+        beyond = last[(reached > ranks[:, None]).any(axis=0)]
+        if beyond.size == 0:
+            return ranks
+        for a in beyond.tolist():
+            mine = clock.past[:, clock.starts[a] : clock.starts[a] + ranks[a]]
+            ranks[a] = int((mine > ranks[:, None]).any(axis=0).argmax())
+
+
+def _left(ranks: Ints, *, tagged: bool) -> Ints:
+    """Return how many of each origin's messages are left out, if so many are settled: with tags, the last one stays."""
+    return np.maximum(ranks - 1, 0) if tagged else ranks
 
 
 def _before_the_rest(clock: TopicClock, ranks: Ints) -> Ints:

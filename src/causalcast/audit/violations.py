@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from causalcast.audit.metrics import Histogram
@@ -33,6 +33,21 @@ KINDS: Final[tuple[FindingKind, ...]] = (
     "reused-identifier",
     "absent-log",
 )
+PROPERTY: Final[dict[FindingKind, str]] = {
+    "causal-order": "P3",
+    "fifo-order": "P3",
+    "missing-cause": "P3",
+    "undelivered": "P2",
+    "duplicate": "P1",
+    "not-broadcast": "P1",
+    "altered": "P1",
+    "stable-order": "P5",
+    "unstable": "P6",
+    "tag-mismatch": "P4",
+    "reused-identifier": "P1",
+    "absent-log": "trace",
+}
+"""The property that a kind violates; `trace` for what is wrong with the logs and not with the system."""
 CODE: Final = {kind: code for code, kind in enumerate(KINDS)}
 
 NO_REASON: Final = 0
@@ -46,6 +61,15 @@ CONCURRENT_AFTER_STABLE: Final = 7
 TAG_OVER: Final = 8
 TAG_UNDER: Final = 9
 TAG_UNKNOWN: Final = 10
+
+_CONCLUSIVE: Final = frozenset(
+    {
+        *((CODE[kind], NO_REASON) for kind in ("causal-order", "fifo-order", "duplicate", "altered")),
+        *((CODE["tag-mismatch"], reason) for reason in (TAG_OVER, TAG_UNDER)),
+        *((CODE["stable-order"], reason) for reason in (TWICE_STABLE, STABLE_BEFORE_DELIVERY, STABLE_OUT_OF_ORDER)),
+        (CODE["not-broadcast"], EARLY_DELIVERY),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +95,17 @@ class Violations:
 
     def __len__(self) -> int:
         return int(self.message.size)
+
+    @property
+    def conclusive(self) -> bool:
+        """Whether no row to come changes them once each of their messages was delivered by all whom it concerns."""
+        return (self.kind, self.reason) in _CONCLUSIVE and self.origin is None
+
+    def those(self, chosen: Bools) -> Violations:
+        """Return some of them."""
+        columns = ("message", "cause", "at", "cause_at", "root", "origin", "counter", "because")
+        values = ((name, getattr(self, name)) for name in columns)
+        return replace(self, **{name: value[chosen] for name, value in values if value is not None})
 
     def named(self) -> tuple[Ints, ...]:
         """Return the messages that are named, -1 for none."""

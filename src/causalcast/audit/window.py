@@ -181,7 +181,7 @@ class Window:
         known = build_clock(list(indices.values()), self.crashed)
         clock = known.clock
         pending = {name: _Pending(topic) for name, topic in clock.topics.items()}
-        collection = Collection(clock, None)
+        collection = Collection(clock)
         for _, body in digests:
             views: list[View] = []
             result = replay(body, indices[body.process].marks, clock, views.append)
