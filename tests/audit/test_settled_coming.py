@@ -299,3 +299,59 @@ def test_what_one_sends_who_returns_follows_what_it_had_before_it_left(
     assert found == run_audit([logs.trace])
     assert found.counts["undelivered"] == 1
     assert runs == [True, True]
+
+
+def check(logs: Logs, out: Path) -> dict[str, int]:
+    """Audit again, and from the start; return what both found."""
+    found = run_audit([logs.trace], out=out)
+    assert found == run_audit([logs.trace])
+    return found.counts
+
+
+@pytest.mark.parametrize("told", [False, True], ids=["plain", "told"])
+def test_what_one_delivers_who_does_not_subscribe_and_nobody_is_known_to_have_sent(
+    runs: list[bool], tmp_path: Path, told: bool
+) -> None:
+    logs, out = Logs(tmp_path / "trace", ("t",)), tmp_path / "out"
+    for process in ("a", "b", "p"):
+        logs.add(process, "subscribe", topic="t")
+    logs.rounds(20, ("a", "b"), "p", told=told, stable=False)
+    logs.add("p", "unsubscribe", topic="t")
+    first, second = logs.send("b", "t", context=logs.heads if told else None), ("a", logs.sent["a", "t"] + 1)
+    last = logs.send("b", "t", context=[list(first)] if told else None)
+    for process, dot in (("a", first), ("a", last), ("p", second), ("p", first)):
+        logs.add(process, "deliver", dot, topic="t")
+    assert check(logs, out) == {"not-broadcast": 1}
+    logs.send("a", "t", context=[list(last)] if told else None)
+    logs.add("b", "deliver", second, topic="t")
+
+    assert check(logs, out) == {"causal-order": 1}
+
+
+@pytest.mark.parametrize("turn", ["leaves", "comes again"])
+def test_what_one_delivers_who_is_gone_and_nobody_is_known_to_have_sent(
+    runs: list[bool], tmp_path: Path, turn: str
+) -> None:
+    logs, out = Logs(tmp_path / "trace"), tmp_path / "out"
+    logs.rounds(10, NAMES, "p")
+    first, second = logs.send("b"), ("a", logs.sent["a", None] + 1)
+    for process in ("a", "c"):
+        logs.add(process, "deliver", first)
+    if turn == "comes again":
+        logs.add("p", "leave")
+    for dot in (second, first):
+        logs.add("p", "deliver", dot)
+    if turn == "leaves":
+        logs.add("p", "leave")
+    assert check(logs, out) == {"not-broadcast": 1}
+    if turn == "comes again":
+        logs.add("p", "join")
+        logs.add("c", "deliver", logs.send("b"))
+    # Also by a run with nothing new it is not forgotten.
+    check(logs, out)
+    logs.send("a")
+    for process in ("b", "c"):
+        logs.add(process, "deliver", second)
+
+    assert check(logs, out)["causal-order"] == 1
+    assert runs[0]

@@ -97,7 +97,7 @@ class Settling:
         self.reach: dict[str, Reach] = dict(earlier.reach) if earlier is not None else {}
         self.stays: dict[str, dict[str, int]] = dict(earlier.stays) if earlier is not None else {}
         self.silent = set(earlier.silent) if earlier is not None else set()
-        self.lost: dict[str, dict[str, int]] = {}
+        self.lost = dict(earlier.lost) if earlier is not None else {}
         self.turning: dict[str, frozenset[str]] = {}
         """By topic, those concerned who came or are gone."""
         before = earlier.standing if earlier is not None else LeftOut()
@@ -370,14 +370,14 @@ class Settling:
         return found & self.concerned[topic]
 
     def _unknown(self, topic: str, stays: Mapping[str, Stays]) -> dict[str, int]:
-        """Return the least numbers of what is not known yet and was delivered in a stay that is over.
+        """Return the least numbers of what is not known yet and was delivered in a stay that is over, or in none.
 
-        What it follows, once it is known, that stay had to have.
+        What it follows, once it is known, that stay had to have, and before it.
         """
-        found: dict[str, int] = {}
+        found = dict(self.lost.get(topic, {}))
         for process, stay in stays.items():
             for at, origin, number in self.unknown.get((process, topic), ()):
-                if at < stay.over:
+                if at < stay.over or not stay.open:
                     found[origin] = max(min(number, found.get(origin, number)), 1)
         return found
 
