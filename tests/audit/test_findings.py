@@ -7,6 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
+import pytest
 
 from causalcast.audit import findings, findings_file
 from causalcast.audit.bundles import split
@@ -22,8 +23,6 @@ from tests.audit.local import judge, table
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
     from causalcast.audit.clocks import Clock
     from causalcast.audit.digests import LogBody
@@ -81,6 +80,17 @@ def test_the_file_has_all_findings_in_their_order(tmp_path: Path, monkeypatch: p
     order = [(row["process"], KINDS.index(row["kind"]), row["seq"] or 0) for row in rows]
     assert order == sorted(order)
     assert pq.ParquetFile(tmp_path / "findings.parquet").num_row_groups > 10
+
+
+def test_a_file_that_was_not_finished_takes_the_place_of_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "findings.parquet"
+    with FindingsFile(path):
+        pass
+    before = path.read_bytes()
+    with pytest.raises(KeyError), FindingsFile(path, findings_file.SCHEMA.empty_table()):
+        raise KeyError
+
+    assert path.read_bytes() == before
 
 
 def test_what_was_never_broadcast_keeps_its_name_when_a_log_is_digested_anew() -> None:

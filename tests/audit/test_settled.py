@@ -39,10 +39,12 @@ def same_outputs(one: Path, other: Path) -> bool:
     return tables and (one / "audit.json").read_bytes() == (other / "audit.json").read_bytes()
 
 
-def grow(tmp_path: Path, seed: int, kind: type[Steady] = Steady, *, traffic: bool = False) -> set[str]:
+def grow(
+    tmp_path: Path, seed: int, kind: type[Steady] = Steady, *, traffic: bool = False, faults: bool = False
+) -> set[str]:
     """Audit a random trace each time that it has grown; return the events that it has."""
-    rng = random.Random(seed)
-    rows, crashed = steady_trace(rng, kind, traffic=random.Random(~seed) if traffic else None)
+    rng, other = random.Random(seed), random.Random(~seed)
+    rows, crashed = steady_trace(rng, kind, traffic=other if traffic else None, faults=other if faults else None)
     trace, out = tmp_path / f"{seed}", tmp_path / f"{seed}.out"
     trace.mkdir()
     for _ in grown(rng, rows, trace, append):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,8 +12,8 @@ from causalcast.audit.pipeline import run_audit
 from causalcast.audit.settled import Settled
 from causalcast.simulation import NS_PER_MS as MS
 from causalcast.simulation import Crash, Join, Leave, Simulator, process_names
-from tests.audit.steady import Coming, grown, steady_trace
-from tests.audit.test_settled import NAMES, Logs, Rows, append, same_outputs
+from tests.audit.steady import Coming
+from tests.audit.test_settled import NAMES, Logs, Rows, append, grow
 from tests.audit.test_settled_stays import same
 from tests.protocols.overlay.judged import Judge
 from tests.simulation.test_tcb_dynamic import STACK, Talk, with_suspicions
@@ -63,15 +62,7 @@ def test_a_run_that_goes_on_says_what_a_run_from_the_start_says(
     taken: list[set[str]], tmp_path: Path, seeds: tuple[int, ...]
 ) -> None:
     for seed in seeds:
-        rng = random.Random(seed)
-        rows, crashed = steady_trace(rng, Coming)
-        trace, out = tmp_path / f"{seed}", tmp_path / f"{seed}.out"
-        trace.mkdir()
-        for _ in grown(rng, rows, trace, append):
-            found = run_audit([trace], out=out, crashed=crashed)
-            assert found == run_audit([trace], crashed=crashed), seed
-        run_audit([trace], out=tmp_path / f"{seed}.whole", crashed=crashed)
-        assert same_outputs(out, tmp_path / f"{seed}.whole"), seed
+        grow(tmp_path, seed, Coming)
 
     assert {"join", "subscribe", "unsubscribe"} <= set().union(*taken)
     assert {"leave", "evict"} & set().union(*taken)
@@ -301,13 +292,6 @@ def test_what_one_sends_who_returns_follows_what_it_had_before_it_left(
     assert runs == [True, True]
 
 
-def check(logs: Logs, out: Path) -> dict[str, int]:
-    """Audit again, and from the start; return what both found."""
-    found = run_audit([logs.trace], out=out)
-    assert found == run_audit([logs.trace])
-    return found.counts
-
-
 @pytest.mark.parametrize("told", [False, True], ids=["plain", "told"])
 def test_what_one_delivers_who_does_not_subscribe_and_nobody_is_known_to_have_sent(
     runs: list[bool], tmp_path: Path, told: bool
@@ -321,11 +305,11 @@ def test_what_one_delivers_who_does_not_subscribe_and_nobody_is_known_to_have_se
     last = logs.send("b", "t", context=[list(first)] if told else None)
     for process, dot in (("a", first), ("a", last), ("p", second), ("p", first)):
         logs.add(process, "deliver", dot, topic="t")
-    assert check(logs, out) == {"not-broadcast": 1}
+    assert same(logs, out).counts == {"not-broadcast": 1}
     logs.send("a", "t", context=[list(last)] if told else None)
     logs.add("b", "deliver", second, topic="t")
 
-    assert check(logs, out) == {"causal-order": 1}
+    assert same(logs, out).counts == {"causal-order": 1}
 
 
 @pytest.mark.parametrize("turn", ["leaves", "comes again"])
@@ -343,15 +327,15 @@ def test_what_one_delivers_who_is_gone_and_nobody_is_known_to_have_sent(
         logs.add("p", "deliver", dot)
     if turn == "leaves":
         logs.add("p", "leave")
-    assert check(logs, out) == {"not-broadcast": 1}
+    assert same(logs, out).counts == {"not-broadcast": 1}
     if turn == "comes again":
         logs.add("p", "join")
         logs.add("c", "deliver", logs.send("b"))
     # Also by a run with nothing new it is not forgotten.
-    check(logs, out)
+    same(logs, out)
     logs.send("a")
     for process in ("b", "c"):
         logs.add(process, "deliver", second)
 
-    assert check(logs, out)["causal-order"] == 1
+    assert same(logs, out).counts["causal-order"] == 1
     assert runs[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,8 +11,8 @@ from causalcast.audit.continued import Continuation
 from causalcast.audit.findings import SAMPLE
 from causalcast.audit.pipeline import run_audit
 from causalcast.audit.settled import Settled
-from tests.audit.steady import Coming, Returning, Steady, Turning, grown, steady_trace
-from tests.audit.test_settled import NAMES, Logs, append, same_outputs
+from tests.audit.steady import Coming, Returning, Steady, Turning
+from tests.audit.test_settled import NAMES, Logs, grow, same_outputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,15 +55,7 @@ def test_a_run_that_goes_on_says_what_a_run_from_the_start_says(
     kept: list[tuple[Settled, int]], tmp_path: Path, kind: type[Steady], seeds: tuple[int, ...]
 ) -> None:
     for seed in seeds:
-        rng = random.Random(seed)
-        rows, crashed = steady_trace(rng, kind, faults=random.Random(~seed))
-        trace, out = tmp_path / f"{seed}", tmp_path / f"{seed}.out"
-        trace.mkdir()
-        for _ in grown(rng, rows, trace, append):
-            found = run_audit([trace], out=out, crashed=crashed)
-            assert found == run_audit([trace], crashed=crashed), seed
-        run_audit([trace], out=tmp_path / f"{seed}.whole", crashed=crashed)
-        assert same_outputs(out, tmp_path / f"{seed}.whole"), seed
+        grow(tmp_path, seed, kind, faults=True)
 
     assert sum(settled.concluded.rows is not None for settled, _ in kept) > 2
 

@@ -95,12 +95,13 @@ class FindingsFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._write_out()
-        if self._before is not None:
-            self._writer.write_table(merged([self._before, *self._later.tables]))
-        self._writer.close()
-        if kind is None:
-            unfinished(self._path).replace(self._path)
+        with self._writer:
+            if kind is not None:
+                return
+            self._write_out()
+            if self._before is not None:
+                self._writer.write_table(merged([self._before, *self._later.tables]))
+        unfinished(self._path).replace(self._path)
 
     def add_of_logs(self, cases: Sequence[Case]) -> None:
         """Add findings of the logs themselves, before all others."""
